@@ -1,0 +1,67 @@
+# `make` alone lists what there is. Every target sets up what it needs, once, in .venv.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.set-up
+# The Pythons to try, best first: those that every pinned dependency has wheels for, then whatever there is.
+# A name on PATH may be a shim that fails, so each is run before it is believed. `make setup PYTHON=…` overrides.
+PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
+USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-long check format bench fuzz clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## make the virtual environment .venv with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@set -e; \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  chosen=; \
+	  for candidate in $(or $(PYTHON),$(PYTHONS)); do \
+	    if $$candidate -c '$(USABLE)' >/dev/null 2>&1; then chosen=$$candidate; break; fi; \
+	  done; \
+	  if [ -z "$$chosen" ]; then \
+	    echo "Tidings needs Python 3.11 or newer with its venv module, and none of these is: $(or $(PYTHON),$(PYTHONS))." >&2; \
+	    echo "Install one (Debian, Ubuntu: apt install python3 python3-venv; macOS: brew install python)" >&2; \
+	    echo "or name it: make setup PYTHON=/path/to/python3" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Making $(VENV) with $$($$chosen --version)"; \
+	  $$chosen -m venv --clear $(VENV); \
+	fi; \
+	echo "Installing the dependencies (the first time takes a few minutes: pyspark alone is 490 MB)"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,dev]'
+	@touch $@
+
+run: $(STAMP) ## see it work: real flights against a few thousand filters
+	@$(BIN)/python -m tidings demo
+
+test: $(STAMP) ## the test suite, but for what takes minutes
+	@$(BIN)/python -m pytest -q -m "not long"
+
+test-long: $(STAMP) ## only the tests that take minutes
+	@$(BIN)/python -m pytest -q -m long
+
+check: $(STAMP) ## lint, formatting, types, and the direction of imports
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' --no-logo
+
+format: $(STAMP) ## put the code into its one format
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+bench: $(STAMP) ## measure, and write the figures to benchmarks/results
+	$(BIN)/python -m benchmarks
+
+fuzz: $(STAMP) ## interpreter, matcher and Spark against each other on a million pairs
+	$(BIN)/python -m tidings.testing.fuzz
+
+clean: ## remove the virtual environment and every cache
+	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

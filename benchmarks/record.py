@@ -1,0 +1,63 @@
+"""Result files: rows of figures with what is needed to judge and repeat them."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+_VERSIONS = ("numpy", "pyarrow", "sqlglot", "google-re2")
+
+
+def write(name: str, question: str, rows: list[dict[str, Any]]) -> Path:
+    """Write one benchmark's rows to its result file."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    result = {"benchmark": name, "question": question, **circumstances(), "rows": rows}
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    return path
+
+
+def circumstances() -> dict[str, Any]:
+    """Commit, machine and versions."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit.stdout.strip() or "unknown",
+        "machine": {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+            "load": round(os.getloadavg()[0], 2),
+        },
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in _VERSIONS},
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> tuple[float, float]:
+    """Median CPU seconds of some work, and the spread (largest less smallest) as a share of it."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    median = statistics.median(times)
+    return median, (max(times) - min(times)) / median

@@ -1,0 +1,211 @@
+"""The command `tidings`: see it work, ask why, check a filter.
+
+Exit status: 0 all is well, 1 an input is wrong (one line says what, and where), 2 the command is used wrongly.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+
+import tidings
+from tidings.errors import DomainError, EventError, FilterError, TidingsError
+from tidings.matching.explain import explain as explain_filter
+from tidings.model.domain import Domain, load_domains
+from tidings.model.event import read_record
+from tidings.model.event_json import parse_events
+from tidings.model.filter.parse import parse_filter
+from tidings.model.filter.sql import to_sql
+from tidings.model.filter.tree import Expression
+from tidings.model.infer import infer_domain
+
+CONTEXT = 60  # characters of a filter's text shown on either side of what is wrong with it
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # so that brackets in examples are brackets
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Content-based publish/subscribe: events meet the subscriptions whose SQL filter they satisfy.
+
+\b
+  tidings demo
+  tidings explain "origin = 'JFK' AND delay > 60" '{"origin": "JFK", "delay": 45}'
+  tidings check "price BETWEEN 8.30 AND 8.70" --domain stocks.toml
+""",
+)
+
+Filter = Annotated[str, typer.Argument(metavar="FILTER", help="The filter: the condition of a Spark SQL WHERE clause.")]
+DomainFile = Annotated[
+    Path | None,
+    typer.Option("--domain", metavar="FILE", help="The events' attributes and types, in TOML or JSON."),
+]
+
+
+class _FilterOfUser(Exception):
+    """A filter's error together with the text it points into."""
+
+    def __init__(self, error: FilterError, text: str) -> None:
+        self.error, self.text = error, text
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command; what a user can put right is told in a line, not in a traceback."""
+    try:
+        app(arguments, prog_name="tidings")
+    except _FilterOfUser as wrong:
+        _complain(wrong.error)
+        if wrong.error.column is not None:
+            typer.echo(point_at(wrong.text, wrong.error.column), err=True)
+    except TidingsError as error:
+        _complain(error)
+    except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
+        sys.stderr.close()
+    else:
+        return
+    raise SystemExit(1)
+
+
+def point_at(text: str, column: int) -> str:
+    """The line of a text that has this 1-based column, and a caret under it."""
+    at = min(column - 1, len(text))
+    start = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at) if "\n" in text[at:] else len(text)
+    first, last = max(start, at - CONTEXT), min(end, at + CONTEXT)
+    before = ("…" if first > start else "") + _printable(text[first:at])
+    after = _printable(text[at:last]) + ("…" if last < end else "")
+    return f"  {before}{after}\n  {' ' * cell_len(before)}^"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "·" for character in text)
+
+
+def _complain(error: TidingsError) -> None:
+    typer.echo(" ".join(str(error).split("\n")), err=True)
+
+
+@app.callback(invoke_without_command=True)
+def _command(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"tidings {tidings.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    own_filter: Annotated[
+        str | None, typer.Option("--filter", metavar="FILTER", help="Subscribe yourself: see what this filter gets.")
+    ] = None,
+    subscribers: Annotated[int, typer.Option(min=1, max=100_000, help="How many others subscribe.")] = 3000,
+    seed: Annotated[int, typer.Option(help="Draws the others' filters; the same seed, the same filters.")] = 2013,
+) -> None:
+    """Match a month of real flights against a few thousand filters, and show who gets what and why.
+
+    \b
+      tidings demo
+      tidings demo --filter "dest = 'HNL' OR dep_delay > 600"
+    """
+    from tidings.demo.flights import load_flights
+    from tidings.demo.job import run
+
+    if own_filter is not None:
+        _parse(own_filter, infer_domain(load_flights(), name="flights"))
+    run(Console(), subscribers=subscribers, seed=seed, own_filter=own_filter)
+
+
+@app.command()
+def explain(
+    filter: Filter,
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="The event, as a JSON object; - reads standard input.")],
+    domain: DomainFile = None,
+) -> None:
+    """Does this event match this filter, and why?
+
+    Without a domain, the types of the attributes are taken from the event.
+
+    \b
+      tidings explain "origin = 'JFK' AND delay > 60" '{"origin": "JFK", "delay": 45}'
+      tidings explain "price > 8.30" - --domain stocks.toml < event.json
+    """
+    events = parse_events(sys.stdin.buffer.read() if event == "-" else event)
+    if len(events) != 1:
+        raise EventError(f"explain takes one event, and there are {len(events)}")
+    chosen = _read_domain(domain) if domain is not None else infer_domain(events, name="event")
+    typer.echo(explain_filter(_parse(filter, chosen), read_record(events[0], chosen), text=filter))
+
+
+@app.command()
+def check(
+    filter: Filter,
+    domain: DomainFile = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            "--events", metavar="FILE", help="Events to take the types from: .parquet, .csv, .json or .jsonl."
+        ),
+    ] = None,
+) -> None:
+    """Is this a good filter, and how is it read? Points at what is wrong otherwise.
+
+    Without a domain or events, it is checked against the flights of `tidings demo`.
+
+    \b
+      tidings check "dep_delay BETWEEN 60 AND 120 AND dest LIKE 'B%'"
+      tidings check "price > 8.30 OR volume >= 1e6" --domain stocks.toml
+      tidings check "magnitude > 5" --events quakes.jsonl
+    """
+    if domain is not None and events is not None:
+        raise typer.BadParameter("give --domain or --events, not both")
+    chosen = _read_domain(domain) if domain is not None else _domain_of_events(events)
+    tree = _parse(filter, chosen)
+    typer.echo(f"✓ a filter over the domain '{chosen.name}'")
+    typer.echo(f"\nread as\n  {to_sql(tree)}")
+    typer.echo("\nnormal form")
+    for line in tidings.describe_filter(filter, chosen).splitlines():
+        typer.echo(f"  {line}")
+
+
+def _parse(text: str, domain: Domain) -> Expression:
+    try:
+        return parse_filter(text, domain)
+    except FilterError as error:
+        raise _FilterOfUser(error, text) from None
+
+
+def _read_domain(path: Path) -> Domain:
+    domains = load_domains(path)
+    if len(domains) != 1:
+        raise DomainError(f"{path}: the file has {len(domains)} domains ({', '.join(domains)}); give a file of one")
+    return next(iter(domains.values()))
+
+
+def _domain_of_events(path: Path | None) -> Domain:
+    """The domain of a file of events; of the bundled flights where there is none."""
+    if path is None:
+        from tidings.demo.flights import load_flights
+
+        return infer_domain(load_flights(), name="flights")
+    try:
+        match path.suffix.lower():
+            case ".parquet":
+                return infer_domain(pq.read_schema(path), name=path.stem)
+            case ".csv":
+                return infer_domain(pyarrow.csv.read_csv(path), name=path.stem)
+            case ".json" | ".jsonl" | ".ndjson" as suffix:
+                read = parse_events(path.read_bytes(), lines=suffix != ".json")
+                return infer_domain(read, name=path.stem)
+    except (OSError, pa.ArrowException) as error:
+        raise EventError(f"cannot read {path}: {error}") from error
+    raise typer.BadParameter(f"{path}: events come in a file .parquet, .csv, .json or .jsonl")

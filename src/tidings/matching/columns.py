@@ -1,0 +1,111 @@
+"""The columns of a batch of events, in the forms that matching needs, each made once.
+
+`codes` are integers in the order of the attribute's type, comparable with the intervals of a
+`FilterTable`; `values` are the values themselves, for what only an evaluation can decide.
+"""
+
+from __future__ import annotations
+
+import decimal
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.model.event import EventBatch
+from tidings.model.filter.columnar import ArrowArray, Codes, Intervals
+from tidings.model.filter.planned import double_ordinals
+from tidings.model.filter.tree import Path
+from tidings.model.types import DataType
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Values and which of them are not NULL.
+
+    Whole numbers, dates and timestamps are int64; float and double are float32 and float64;
+    boolean is bool; decimals, strings and arrays are Python objects. Where not valid, a value
+    is anything.
+    """
+
+    values: npt.NDArray[Any]
+    valid: Mask
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Column:
+        return Column(self.values[rows], self.valid[rows])
+
+
+@dataclass(slots=True)
+class Columns:
+    """A batch of events, column by column."""
+
+    batch: EventBatch
+    _values: dict[Path, Column] = field(default_factory=dict)
+
+    def values(self, path: Path) -> Column:
+        if path not in self._values:
+            self._values[path] = _column(self.batch.columns[path], self.batch.domain.leaves[path])
+        return self._values[path]
+
+    def codes(self, path: Path, intervals: Intervals) -> tuple[Codes, Mask]:
+        """The codes of an attribute's values, and which are not NULL."""
+        if intervals.keys is not None:
+            return _codes_among(self.batch.columns[path], intervals.keys)
+        column = self.values(path)
+        match intervals.type.name:
+            case "float" | "double":
+                return double_ordinals(column.values.astype(np.float64)), column.valid
+            case "decimal":
+                digits = decimal.Context(prec=80)
+                unscaled = [int(value.scaleb(intervals.type.scale, digits)) for value in column.values]
+                return np.array(unscaled, np.int64), column.valid
+        return column.values.astype(np.int64), column.valid
+
+
+def _codes_among(array: ArrowArray, keys: ArrowArray) -> tuple[Codes, Mask]:
+    """2i for the value of key i, the odd number between for a value between two keys."""
+    encoded = (array.cast(pa.binary()) if pa.types.is_binary(keys.type) else array.cast(keys.type)).dictionary_encode()
+    unique = encoded.dictionary
+    merged = pa.concat_arrays([keys, unique])
+    order = pc.sort_indices(merged).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    below = np.searchsorted(np.sort(rank[: len(keys)]), rank[len(keys) :])  # keys that sort before each value
+    found = pc.index_in(unique, value_set=keys)
+    equal = found.is_valid().to_numpy(zero_copy_only=False)
+    codes = np.where(equal, 2 * found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64), 2 * below - 1)
+    valid = encoded.is_valid().to_numpy(zero_copy_only=False)
+    rows = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    return (codes[rows] if len(codes) else np.zeros(len(array), np.int64)), valid
+
+
+def _column(array: ArrowArray, type_: DataType) -> Column:
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    if type_.name in ("decimal", "string"):
+        filler: Any = decimal.Decimal(0) if type_.name == "decimal" else ""
+        return Column(_objects(array.fill_null(filler).to_pylist()), valid)
+    if type_.name == "array":
+        assert type_.element is not None
+        element = type_.element
+        if element.is_datetime:
+            array = array.cast(pa.list_(pa.int32() if element.name == "date" else pa.int64()))
+        return Column(_objects(array.to_pylist()), valid)
+    if type_.name == "date":
+        array = array.cast(pa.int32())
+    elif type_.is_datetime:
+        array = array.cast(pa.int64())
+    filled = array.fill_null(False if type_.name == "boolean" else 0).to_numpy(zero_copy_only=False)
+    if type_.name in ("boolean", "float", "double"):
+        return Column(filled, valid)
+    return Column(filled.astype(np.int64), valid)
+
+
+def _objects(values: list[Any]) -> npt.NDArray[Any]:
+    result = np.empty(len(values), object)
+    result[:] = values
+    return result

@@ -1,0 +1,291 @@
+"""Why an event matches a filter or not, predicate by predicate, and which filters it nearly met.
+
+A filter is explained as a tree of `Reason`s: what each part was worth (true, false or NULL), what
+it needed to be, the values it saw, and how far off those were. Needs run through the logic: under
+NOT a part has to be false, so `failing`, the least number of predicates that would have to turn
+for the event to match, is a sum where all are needed and a minimum where one is enough. It is 0
+exactly where the event matches.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import SequenceMatcher
+from typing import Any
+
+from tidings.model.filter.interpret import evaluate
+from tidings.model.filter.sql import literal_to_sql, name_to_sql, to_sql
+from tidings.model.filter.tree import (
+    And,
+    Comparison,
+    Expression,
+    In,
+    Literal,
+    Not,
+    Or,
+    Path,
+    attributes_of,
+    type_of,
+)
+from tidings.model.types import DataType
+
+WIDTH = 80  # columns of the terminal that explanations are printed for
+MAX_INDENT = 16  # deeper than that, depth no longer shows
+COMPARED_CHARACTERS = 200  # of two strings, when their likeness is measured
+
+_MARKS = {True: "✓", False: "✗", None: "?"}
+_MICROSECONDS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One part of a filter: what it was worth for the event, and why."""
+
+    kind: str  # "predicate", "all of", "any of" or "not"
+    expression: Expression
+    outcome: bool | None  # None is NULL
+    failing: int  # predicates that stand between this part and what it had to be
+    distance: float  # how far those are off, each from 0 to 1
+    detail: str = ""  # of a predicate: the values it saw, and how far off they are
+    branches: tuple[Reason, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """This part as SQL, for reading."""
+        return to_sql(self.expression, typed=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"kind": self.kind, "filter": self.text, "outcome": self.outcome}
+        if self.detail:
+            own["detail"] = self.detail
+        if self.branches:
+            own["parts"] = [branch.to_dict() for branch in self.branches]
+        return own
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why an event matches a subscription's filter or not; `print` it, or take `to_dict()`."""
+
+    subscription: str | int | None
+    text: str
+    reason: Reason
+
+    @property
+    def matches(self) -> bool:
+        return self.reason.outcome is True
+
+    @property
+    def failing(self) -> int:
+        """The least number of predicates that would have to turn for the event to match."""
+        return self.reason.failing
+
+    @property
+    def distance(self) -> float:
+        """How far those predicates are off, the sum of a number from 0 to 1 for each."""
+        return self.reason.distance
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "subscription": self.subscription,
+            "filter": self.text,
+            "matches": self.matches,
+            "failing": self.failing,
+            "distance": round(self.distance, 6),
+            "reason": self.reason.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        whose = (
+            "" if self.subscription is None else f" subscription {json.dumps(self.subscription, ensure_ascii=False)}"
+        )
+        verdict = "matches" if self.matches else "does not match"
+        because = "" if self.matches else f": {_count(self.failing, 'predicate')} short"
+        head = f"{_MARKS[self.reason.outcome]} {verdict}{whose}{because}"
+        return "\n".join([head, *_lines(self.reason, 1)])
+
+
+def explain(
+    expression: Expression,
+    record: Mapping[Path, Any],
+    *,
+    subscription: str | int | None = None,
+    text: str | None = None,
+) -> Explanation:
+    """Explain what a filter makes of a record, whose values are those of `tidings.model.types`."""
+    return Explanation(
+        subscription, to_sql(expression, typed=False) if text is None else text, _reason(expression, record, True)
+    )
+
+
+def nearest(
+    filters: Iterable[tuple[str | int, str, Expression]], record: Mapping[Path, Any], limit: int = 5
+) -> list[Explanation]:
+    """The filters, given as (id, text, tree), that the record comes nearest to without matching them.
+
+    Nearest is the fewest failing predicates, then the least distance, then the least id. Every filter
+    is interpreted, so this is for a person who asks, not for a stream.
+    """
+    explained = (explain(tree, record, subscription=id_, text=text) for id_, text, tree in filters)
+    misses = (explanation for explanation in explained if not explanation.matches)
+    return heapq.nsmallest(limit, misses, key=lambda miss: (miss.failing, miss.distance, miss.subscription))
+
+
+def _reason(expression: Expression, record: Mapping[Path, Any], needed: bool) -> Reason:
+    match expression:
+        case And(operands) | Or(operands):
+            return _joined(expression, tuple(_reason(operand, record, needed) for operand in operands), needed)
+        case Not(And() | Or() | Not() as operand):
+            inner = _reason(operand, record, not needed)
+            outcome = None if inner.outcome is None else not inner.outcome
+            return Reason("not", expression, outcome, inner.failing, inner.distance, branches=(inner,))
+        case _:
+            return _predicate(expression, record, needed)
+
+
+def _joined(expression: And | Or, branches: tuple[Reason, ...], needed: bool) -> Reason:
+    outcomes = [branch.outcome for branch in branches]
+    conjunction = isinstance(expression, And)
+    decisive = not conjunction  # one operand of this value decides, whatever the others are
+    outcome = decisive if decisive in outcomes else None if None in outcomes else not decisive
+    if conjunction == needed:
+        failing, distance = sum(b.failing for b in branches), sum(b.distance for b in branches)
+    else:
+        failing, distance = min((b.failing, b.distance) for b in branches)
+    kind = "all of" if conjunction else "any of"
+    return Reason(kind, expression, outcome, failing, distance, branches=branches)
+
+
+def _predicate(expression: Expression, record: Mapping[Path, Any], needed: bool) -> Reason:
+    outcome = evaluate(expression, record)
+    assert outcome is None or isinstance(outcome, bool)
+    off, distance = ("", 0.0) if outcome is needed else _off(expression, record)
+    values = ", ".join(_values(expression, record))
+    detail = f"{values}: {off}" if values and off else values or off
+    return Reason("predicate", expression, outcome, int(outcome is not needed), distance, detail)
+
+
+def _values(expression: Expression, record: Mapping[Path, Any]) -> list[str]:
+    """Each attribute of a predicate with its value, once."""
+    references = {reference.path: reference for reference in attributes_of(expression)}
+    return [
+        f"{name_to_sql(path)} is {_shown(evaluate(reference, record), reference.type)}"
+        for path, reference in references.items()
+    ]
+
+
+def _shown(value: Any, type_: DataType) -> str:
+    """A value for reading: as a literal, but without what only tells its type."""
+    if value is None:
+        return "NULL"
+    if type_.element is not None:
+        return "[" + ", ".join(_shown(item, type_.element) for item in value) + "]"
+    if type_.is_datetime:
+        return literal_to_sql(value, type_).split("'")[1]
+    return literal_to_sql(value, type_, typed=False)
+
+
+def _off(expression: Expression, record: Mapping[Path, Any]) -> tuple[str, float]:
+    """How far a failing predicate is from turning: in words, and as a number from 0 to 1."""
+    match expression:
+        case Not(operand):
+            return _off(operand, record)
+        case Comparison(op, left, right):
+            return _difference(left, right, record, wanted=op in ("=", "<=>"))
+        case In(operand, items):
+            off, distance = min(
+                (_difference(operand, item, record, wanted=False) for item in items), key=lambda pair: pair[1]
+            )
+            return (f"nearest, {off}" if off and distance else ""), distance
+        case _:
+            return "", 1.0
+
+
+def _difference(left: Expression, right: Expression, record: Mapping[Path, Any], *, wanted: bool) -> tuple[str, float]:
+    """The difference of two operands, told from the side that varies with the event.
+
+    `wanted` tells that the other side is the value that was asked for, and not only a bound.
+    """
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        left, right = right, left
+    value, other, type_ = evaluate(left, record), evaluate(right, record), type_of(left)
+    if value is None or other is None:
+        return "", 1.0
+    if type_.name == "string":
+        return _text_difference(str(value), str(other), type_, wanted)
+    if type_.is_numeric or type_.is_datetime:
+        return _number_difference(value, other, type_)
+    return "", 1.0
+
+
+def _text_difference(value: str, other: str, type_: DataType, wanted: bool) -> tuple[str, float]:
+    if value == other:
+        return "", 1.0
+    likeness = SequenceMatcher(None, value[:COMPARED_CHARACTERS], other[:COMPARED_CHARACTERS], autojunk=False)
+    return (f"wanted {_shown(other, type_)}" if wanted else ""), 1.0 - likeness.ratio()
+
+
+def _number_difference(value: Any, bound: Any, type_: DataType) -> tuple[str, float]:
+    if not (math.isfinite(value) and math.isfinite(bound)):
+        return "", 1.0
+    shown = _shown(bound, type_)
+    if value == bound:
+        return f"exactly {shown}", 0.0
+    if type_.name == "date":
+        unit, gap = 1, abs(value - bound)
+        told = f"{gap:,} d"
+    elif type_.is_datetime:
+        unit, gap = _MICROSECONDS[0][0], abs(value - bound)
+        told = _duration(gap)
+    else:
+        unit, gap = max(1, abs(bound)), abs(Decimal(str(value)) - Decimal(str(bound)))
+        told = f"{gap:f}" if Decimal("1E-9") < gap < Decimal("1E+15") else f"{gap:.6g}"
+    before, after = ("before", "after") if type_.is_datetime else ("below", "above")
+    return f"{told} {before if value < bound else after} {shown}", 1.0 / (1.0 + float(unit) / float(gap))
+
+
+def _duration(microseconds: int) -> str:
+    """A length of time in its two greatest units."""
+    parts = []
+    for size, unit in _MICROSECONDS:
+        count, microseconds = divmod(microseconds, size)
+        if count:
+            parts.append(f"{count:,} {unit}")
+    return " ".join(parts[:2]) or f"{microseconds} µs"
+
+
+def _lines(reason: Reason, level: int) -> list[str]:
+    indent = "  " * min(level, MAX_INDENT)
+    if reason.kind == "predicate":
+        return _predicate_lines(reason, indent)
+    holding = [str(number) for number, branch in enumerate(reason.branches, 1) if branch.outcome]
+    note = f" (held: {', '.join(holding)})" if reason.kind == "any of" and holding else ""
+    head = f"{indent}{_MARKS[reason.outcome]} {reason.kind}{note}"
+    return [head, *(line for branch in reason.branches for line in _lines(branch, level + 1))]
+
+
+def _predicate_lines(reason: Reason, indent: str) -> list[str]:
+    mark = f"{indent}{_MARKS[reason.outcome]} "
+    for line in (f"{reason.text:<{max(0, 33 - len(indent))}}  {reason.detail}", f"{reason.text}  {reason.detail}"):
+        if len(mark + line.rstrip()) <= WIDTH:
+            return [mark + line.rstrip()]
+    return [
+        *_wrapped(reason.text, mark, indent + "  "),
+        *_wrapped(reason.detail, indent + "    ", indent + "    "),
+    ]
+
+
+def _wrapped(text: str, first: str, following: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=following, break_on_hyphens=False, replace_whitespace=False
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,56 @@
+"""What matching answers: for each event the subscriptions it satisfies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidings.model.event import Reject
+from tidings.model.filter.columnar import ArrowArray
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The matches of a batch, event by event: those of event i are `slots[offsets[i]:offsets[i + 1]]`.
+
+    A slot is the number of a subscription in the table that was matched against, whose ids are
+    `subscription_ids`: matches stay true to it, whatever happens to the matcher later.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]  # ascending within an event
+    subscription_ids: ArrowArray
+    rejects: list[Reject]  # events that were left out, where the caller asked for that
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @cached_property
+    def events(self) -> npt.NDArray[np.int64]:
+        """The event of each match."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    @cached_property
+    def ids(self) -> ArrowArray:
+        """The subscription id of each match."""
+        return self.subscription_ids.take(pa.array(self.slots))
+
+    def pairs(self) -> list[tuple[int, str | int]]:
+        """Every match as (event, subscription id)."""
+        return list(zip(self.events.tolist(), self.ids.to_pylist(), strict=True))
+
+    def of(self, event: int) -> list[str | int]:
+        """The ids of the subscriptions that one event matches."""
+        ids: list[str | int] = self.ids[self.offsets[event] : self.offsets[event + 1]].to_pylist()
+        return ids
+
+    def to_arrow(self) -> pa.Table:
+        """A table with a row for each match: event, subscription."""
+        return pa.table({"event": pa.array(self.events), "subscription": self.ids})
+
+    def __repr__(self) -> str:
+        return f"<Matches: {len(self):,} of {len(self.offsets) - 1:,} events>"

@@ -1,0 +1,102 @@
+"""Compile a column of filters into a `FilterTable`: by shape where many share one, else one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal as Choice
+
+import numpy as np
+import pyarrow as pa
+
+from tidings.errors import FilterError
+from tidings.model.domain import Domain
+from tidings.model.filter.columnar import ArrowArray, Builder, FilterTable, Rows
+from tidings.model.filter.lexer import lex
+from tidings.model.filter.normal import normalise
+from tidings.model.filter.parse import parse_filter, resolve
+from tidings.model.filter.planned import Execution
+from tidings.model.filter.shapes import Plan, plan, shapes_of
+
+_WORTH_A_PLAN = 8  # filters of one shape, below which arrays cost more than they save
+
+
+def compile_filters(
+    filters: Sequence[str] | ArrowArray,
+    domain: Domain,
+    *,
+    on_error: Choice["raise", "reject"] = "raise",
+    plans: bool = True,
+) -> FilterTable:
+    """The normal forms of many filters over a domain, in columns.
+
+    A filter that cannot be read raises its FilterError, or with `on_error="reject"` is listed in
+    `rejects` and matches nothing. `plans=False` reads every filter in full.
+    """
+    texts = _texts(filters)
+    reading = _Reading(texts, domain, on_error)
+    everything = np.arange(len(texts), dtype=np.int32)
+    executions = list(reading.planned()) if plans else []
+    reading.in_full(np.setdiff1d(everything, _joined(execution.regular() for execution in executions)))
+    reading.builder.number_constants()
+    # What only the numbers show (an empty range of strings) is read in full too; its constants are there already.
+    reading.in_full(_joined(execution.finish() for execution in executions))
+    return reading.builder.build(len(texts), reading.rejects)
+
+
+class _Reading:
+    def __init__(self, texts: ArrowArray, domain: Domain, on_error: str) -> None:
+        self._texts = texts
+        self._domain = domain
+        self._on_error = on_error
+        self.builder = Builder(domain)
+        self.rejects: list[tuple[int, FilterError]] = []
+
+    def planned(self) -> Iterator[Execution]:
+        """The shapes that many filters share, each with the plan of its first filter."""
+        if len(self._texts) < _WORTH_A_PLAN:
+            return
+        shapes = shapes_of(self._texts)
+        codes = shapes.indices.to_numpy(zero_copy_only=False)
+        order = np.argsort(codes, kind="stable").astype(np.int32)
+        ends = np.cumsum(np.bincount(codes, minlength=len(shapes.dictionary)))
+        for rows, shape in zip(np.split(order, ends[:-1]), shapes.dictionary.to_pylist(), strict=True):
+            if len(rows) < _WORTH_A_PLAN:
+                continue
+            texts = self._texts.take(pa.array(rows)) if len(rows) < len(self._texts) else self._texts
+            found = self._plan(texts[0].as_py(), shape)
+            if found is not None:
+                yield Execution(found, rows, texts, self.builder)
+
+    def _plan(self, text: str, shape: str) -> Plan | None:
+        try:
+            lexed = lex(text)
+            return plan(text, shape, lexed, resolve(lexed, self._domain))
+        except FilterError:
+            return None  # each filter of the shape says for itself what is wrong
+
+    def in_full(self, rows: Rows) -> None:
+        for row, text in zip(rows.tolist(), self._texts.take(pa.array(rows, pa.int32())).to_pylist(), strict=True):
+            try:
+                self.builder.add(row, normalise(parse_filter(text, self._domain)))
+            except FilterError as error:
+                if self._on_error == "raise":
+                    raise
+                self.rejects.append((row, error))
+
+
+def _texts(filters: Sequence[str] | ArrowArray) -> ArrowArray:
+    if isinstance(filters, pa.ChunkedArray):
+        filters = filters.combine_chunks()
+    if isinstance(filters, pa.Array):
+        return filters if filters.type == pa.string() else filters.cast(pa.string())
+    for row, text in enumerate(filters):
+        if not isinstance(text, str):
+            raise FilterError(f"filter {row} is {type(text).__name__}, not text")
+    try:
+        return pa.array(filters, pa.string())
+    except UnicodeEncodeError as error:
+        raise FilterError(f"a filter is not valid Unicode: {error}") from None
+
+
+def _joined(parts: Iterable[Rows]) -> Rows:
+    return np.concatenate([np.empty(0, np.int32), *parts])

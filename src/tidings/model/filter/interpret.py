@@ -1,0 +1,129 @@
+"""The meaning of a filter, said as plainly as can be: a walk of the tree over one record.
+
+Slow, and obviously right: every faster way of matching is held to it, and it to Spark.
+NULL is None, and logic has three values (Kleene): NULL means "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tidings.model.filter import values
+from tidings.model.filter.tree import (
+    And,
+    Arithmetic,
+    ArrayContains,
+    Call,
+    Cast,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negate,
+    Not,
+    Or,
+    Path,
+    Reference,
+    RLike,
+    type_of,
+)
+
+
+def holds(expression: Expression, record: Mapping[Path, Any]) -> bool:
+    """Whether the filter is true of the record: NULL is not."""
+    return evaluate(expression, record) is True
+
+
+def evaluate(expression: Expression, record: Mapping[Path, Any]) -> Any:
+    """The value of any expression over a record, which maps paths to values; what it lacks is NULL."""
+    match expression:
+        case And(operands):
+            return _both(evaluate(operand, record) for operand in operands)
+        case Or(operands):
+            return _opposite(_both(_opposite(evaluate(operand, record)) for operand in operands))
+        case Not(operand):
+            return _opposite(evaluate(operand, record))
+        case IsNull(operand):
+            return evaluate(operand, record) is None
+        case Comparison(op, left, right):
+            return _compare(op, evaluate(left, record), evaluate(right, record))
+        case In(operand, items):
+            return _is_among(evaluate(operand, record), [evaluate(item, record) for item in items])
+        case ArrayContains(array, item):
+            return _strictly(lambda among, value: _is_among(value, among), record, array, item)
+        case Literal(value, _):
+            return value
+        case Reference(path, _):
+            return record.get(path)
+        case Arithmetic(op, left, right, type_):
+            return _strictly(lambda first, second: values.arithmetic(op, first, second, type_), record, left, right)
+        case Cast(operand, type_):
+            return _strictly(lambda value: values.cast(value, type_of(operand), type_), record, operand)
+        case Negate(operand, type_):
+            return _strictly(lambda value: values.negate(value, type_), record, operand)
+        case Call("abs", operand, type_):
+            return _strictly(lambda value: values.absolute(value, type_), record, operand)
+        case Call(function, operand, _):
+            return _strictly(_STRING_FUNCTIONS[function], record, operand)
+        case Like(operand, pattern, escape):
+            return _strictly(_finder(values.like_to_re2(pattern, escape)), record, operand)
+        case RLike(operand, pattern):
+            return _strictly(_finder(pattern), record, operand)
+
+
+_STRING_FUNCTIONS: dict[str, Callable[[str], Any]] = {
+    "lower": values.lower,
+    "upper": values.upper,
+    "length": values.length,
+}
+
+
+def _strictly(function: Callable[..., Any], record: Mapping[Path, Any], *operands: Expression) -> Any:
+    """The function of the operands' values; NULL where one of them is NULL."""
+    arguments = [evaluate(operand, record) for operand in operands]
+    return None if any(argument is None for argument in arguments) else function(*arguments)
+
+
+def _finder(pattern: str) -> Callable[[str], bool]:
+    compiled = values.compile_re2(pattern)
+    return lambda text: bool(compiled.search(text))
+
+
+def _opposite(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def _both(operands: Iterable[bool | None]) -> bool | None:
+    seen = list(operands)
+    if False in seen:
+        return False
+    return None if None in seen else True
+
+
+def _compare(op: str, left: Any, right: Any) -> bool | None:
+    if left is None or right is None:
+        return (left is None and right is None) if op == "<=>" else None
+    order = values.compare(left, right)
+    match op:
+        case "=" | "<=>":
+            return order == 0
+        case "<":
+            return order < 0
+        case "<=":
+            return order <= 0
+        case ">":
+            return order > 0
+        case ">=":
+            return order >= 0
+    raise AssertionError(f"no such comparison: {op}")
+
+
+def _is_among(value: Any, items: list[Any]) -> bool | None:
+    if value is None:
+        return None
+    if any(item is not None and values.compare(value, item) == 0 for item in items):
+        return True
+    return None if None in items else False

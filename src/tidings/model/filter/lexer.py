@@ -1,0 +1,342 @@
+"""Read a filter's text into tokens, by Spark's lexical rules, with its literals taken out.
+
+Spark and the SQL parser differ on literals (`'a''b'`, escapes, `5Y`, `1e3`, `r'…'`), so those
+are read here; the parser is handed a *shape*: keywords, back-quoted names, operators and one
+placeholder a literal. Nothing else can reach it. Filters that differ only in their literals
+share a shape, and the parser's work on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from tidings.errors import FilterError, did_you_mean
+from tidings.model import types
+from tidings.model.filter import tree
+from tidings.model.filter.values import cast
+
+MAX_TOKENS = 10_000
+MAX_LEVELS = 200
+
+KEYWORDS = frozenset("AND OR NOT IN BETWEEN LIKE ILIKE RLIKE IS NULL TRUE FALSE ESCAPE".split())
+FUNCTIONS = frozenset(("array_contains", "lower", "upper", "length", "abs"))
+TYPED_LITERALS = {
+    "DATE": types.DATE,
+    "TIMESTAMP": types.TIMESTAMP,
+    "TIMESTAMP_LTZ": types.TIMESTAMP,
+    "TIMESTAMP_NTZ": types.TIMESTAMP_NTZ,
+}
+# What people write that is not in the language, and what there is for it.
+INSTEAD = {
+    "REGEXP": "write RLIKE",
+    "CASE": "write the cases as AND and OR",
+    "CAST": "there are no casts; write the literal in the attribute's type",
+    "XOR": "write (a AND NOT b) OR (b AND NOT a)",
+    "DISTINCT": "write a <=> b for 'is not distinct from', NOT (a <=> b) for 'is distinct from'",
+    "EXISTS": "write IS NOT NULL",
+    "SELECT": "a filter is a condition, without SELECT and WHERE",
+    "WHERE": "a filter is a condition, without SELECT and WHERE",
+    "DIV": "write / (on whole numbers it gives a double)",
+    "INTERVAL": "write the point in time, as TIMESTAMP '2024-05-01 00:00:00Z'",
+    "FROM": "write NOT (a <=> b) for 'is distinct from'",
+    "WHEN": "write the cases as AND and OR",
+    "X": "binary values are carried along, not filtered",
+}
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+)
+    | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
+    | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:[lLsSyYfFdD]|[bB][dD])?(?![A-Za-z0-9_]))
+    | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    | (?P<quoted>`(?:[^`]|``)+`)
+    | (?P<comment>--|/\*)
+    | (?P<operator><=>|<>|!=|==|<=|>=|[=<>+\-*/%(),.])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7]{2}|.)", re.DOTALL)
+_ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+class Token(NamedTuple):
+    kind: str  # "keyword", "function", "name", "operator", or "literal"
+    text: str  # as handed to the parser
+    at: int  # 1-based column in the filter's text
+    written: str  # as the user wrote it
+
+
+@dataclass(frozen=True)
+class Lexed:
+    """A filter's shape, the tokens it is made of, and the literals taken out of it."""
+
+    shape: str
+    literals: tuple[LiteralText, ...]
+    tokens: tuple[Token, ...]
+
+    def token_at(self, offset: int) -> Token:
+        """The token that covers this 0-based offset of the shape."""
+        return self.tokens[bisect_right(self._starts, offset) - 1]
+
+    def sign_of(self, literal: int) -> int | None:
+        """The column of the minus sign right before a literal, if there is one."""
+        position = next(i for i, token in enumerate(self.tokens) if token.text == f":p{literal}")
+        before = self.tokens[position - 1] if position else None
+        return before.at if before is not None and before.text == "-" else None
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where in the shape each token starts: they are one space apart."""
+        return list(accumulate((len(token.text) + 1 for token in self.tokens[:-1]), initial=0))
+
+
+class LiteralText(NamedTuple):
+    """A literal as written: `kind` is "string", "number" or a typed literal's keyword."""
+
+    kind: str
+    text: str  # of a string its value, of a number its digits
+    at: int
+    written: tuple[int, int]  # where its quotes or digits stand in the filter's text, 0-based
+
+    def value(self, *, negative: bool = False) -> tree.Literal:
+        """The typed literal; `negative` takes a minus sign into it, as Spark's grammar does."""
+        if self.kind == "number":
+            return _number(self, negative)
+        if self.kind == "string":
+            return tree.Literal(self.text, types.STRING, self.at)
+        type_ = TYPED_LITERALS[self.kind]
+        value = cast(self.text, types.STRING, type_)
+        if value is None:
+            example = "2024-05-01" if type_ is types.DATE else "2024-05-01 12:30:00"
+            raise FilterError(f"'{self.text}' is not a {type_}", column=self.at, hint=f"write {self.kind} '{example}'")
+        return tree.Literal(value, type_, self.at)
+
+
+def lex(text: str) -> Lexed:
+    """Split a filter into tokens, refusing what the language does not have."""
+    tokens: list[Token] = []
+    literals: list[LiteralText] = []
+    for token in _tokens(text):
+        if isinstance(token, LiteralText):
+            if token.kind == "string" and tokens and tokens[-1].kind == "literal" and literals[-1].kind == "string":
+                before = literals[-1]  # 'a' 'b' is 'ab'
+                span = (before.written[0], token.written[1])
+                literals[-1] = LiteralText("string", _checked(before.text + token.text, before.at), before.at, span)
+                continue
+            tokens.append(Token("literal", f":p{len(literals)}", token.at, text[slice(*token.written)]))
+            literals.append(token)
+        else:
+            tokens.append(token)
+        if len(tokens) > MAX_TOKENS:
+            raise FilterError(f"more than {MAX_TOKENS:,} tokens", column=token.at, hint="split it into several filters")
+    if not tokens:
+        raise FilterError(
+            "the filter is empty", hint="write a condition, such as price > 8.30; TRUE matches every event"
+        )
+    for comma, after in pairwise(tokens):
+        if comma.text == "," and after.text == ")":
+            raise FilterError("something is missing after ','", column=comma.at)
+    _check_levels(tokens)
+    return Lexed(" ".join(token.text for token in tokens), tuple(literals), tuple(tokens))
+
+
+def _tokens(text: str) -> Iterator[Token | LiteralText]:
+    position, length = 0, len(text)
+    while position < length:
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _unreadable(text, position)
+        start, position = position, match.end()
+        kind, written = match.lastgroup, match.group()
+        at = start + 1
+        if kind == "space":
+            continue
+        if kind == "word":
+            after = _skip_space(text, position)
+            upper = written.upper()
+            if upper in TYPED_LITERALS or upper in ("X", "INTERVAL"):
+                string = _TOKEN.match(text, after)
+                if string is not None and string.lastgroup == "string":
+                    if upper in INSTEAD:
+                        raise FilterError(f"{upper} literals are not in the language", column=at, hint=INSTEAD[upper])
+                    position = string.end()
+                    yield LiteralText(upper, _unescape(string.group(), after + 1), at, string.span())
+                    continue
+            yield _word(written, upper, at, called=text[after : after + 1] == "(")
+        elif kind == "quoted":
+            yield Token("name", written, at, written)
+        elif kind == "operator":
+            yield Token("operator", written, at, written)
+        elif kind == "number":
+            yield LiteralText("number", written, at, match.span())
+        elif kind == "string":
+            yield LiteralText("string", _unescape(written, at), at, match.span())
+        elif kind == "raw":
+            yield LiteralText("string", _checked(written[2:-1], at), at, match.span())
+        else:
+            raise FilterError("comments are not in the language", column=at, hint="a minus of a minus is written - -5")
+
+
+def _word(written: str, upper: str, at: int, *, called: bool) -> Token:
+    if upper in KEYWORDS:
+        return Token("keyword", upper, at, written)
+    if called:
+        if written.lower() not in FUNCTIONS:
+            hint = INSTEAD.get(upper) or did_you_mean(written, FUNCTIONS)
+            raise FilterError(f"unknown function '{written}'", column=at, hint=hint)
+        return Token("function", written.lower(), at, written)
+    # Back-quoted, every word is a name to the parser, also those that SQL reserves.
+    return Token("name", f"`{written}`", at, written)
+
+
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position].isspace():
+        position += 1
+    return position
+
+
+def _unreadable(text: str, position: int) -> FilterError:
+    character, column = text[position], position + 1
+    if character in "'\"`":
+        return FilterError(
+            f"the {character} is never closed", column=column, hint=f"inside, it is written {character * 2}"
+        )
+    if character.isdigit():
+        word = re.match(r"[\w.]+", text[position:])
+        assert word is not None
+        return FilterError(f"'{word.group()}' is no number", column=column, hint="a name that starts so is back-quoted")
+    if character.isalpha():
+        return FilterError(f"unexpected '{character}'", column=column, hint="back-quote names with letters beyond a-z")
+    hints = {
+        "!": "write NOT", "|": "write OR", "&": "write AND", ";": "a filter is one condition",
+        "?": "write the value itself", ":": "write the value itself", "[": "write array_contains(items, 'x')",
+    }  # fmt: skip
+    return FilterError(f"unexpected {character!r}", column=column, hint=hints.get(character, ""))
+
+
+def _check_levels(tokens: list[Token]) -> None:
+    """Bound the nesting before anything recurses: parentheses, and runs of NOT and signs."""
+    open_levels: list[int] = []  # of each open parenthesis: the levels it is worth
+    run = level = 0
+    for token in tokens:
+        if token.text == "(":
+            open_levels.append(run + 1)
+            level += 1
+        elif token.text == ")":
+            if not open_levels:
+                raise FilterError("a ')' without its '('", column=token.at)
+            level -= run + open_levels.pop()
+            run = 0
+            continue
+        if token.text in ("NOT", "-", "+"):
+            run += 1
+            level += 1
+        elif token.text == "(":
+            run = 0
+        else:
+            level -= run
+            run = 0
+        if level > MAX_LEVELS:
+            raise too_deep(token.at)
+    if open_levels:
+        raise FilterError("a '(' is never closed", column=max(token.at for token in tokens if token.text == "("))
+
+
+def too_deep(column: int) -> FilterError:
+    return FilterError(f"more than {MAX_LEVELS} levels deep", column=column, hint="split it into several filters")
+
+
+def _unescape(written: str, at: int) -> str:
+    quote, body = written[0], written[1:-1]
+    if "\\" not in body:
+        return _checked(body.replace(quote * 2, quote), at)
+    # A doubled quote is one quote, but not where its first half is escaped.
+    parts = re.split(r"(\\.)", body, flags=re.DOTALL)
+    body = "".join(part if part[:1] == "\\" else part.replace(quote * 2, quote) for part in parts)
+    return _checked(_ESCAPE.sub(_escaped, body), at)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = match.group(1)
+    if len(code) == 1:
+        return _ESCAPED.get(code, code)
+    if code[0] in "uU":
+        number = int(code[1:], 16)
+        return chr(number) if number <= 0x10FFFF else "\ud800"  # refused with the lone surrogates
+    return chr(int(code, 8))
+
+
+def _checked(value: str, at: int) -> str:
+    """A string without lone surrogates; pairs written as two \\u escapes become one character."""
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        try:
+            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise FilterError("the string is not valid Unicode", column=at, hint="write the character itself") from None
+    return value
+
+
+def _number(literal: LiteralText, negative: bool) -> tree.Literal:
+    """The value and type that Spark gives a number; out of range is refused."""
+    text = literal.text.upper()
+    digits = ("-" if negative else "") + text.rstrip("LSYFBD")
+    suffix = text[len(text.rstrip("LSYFBD")) :]
+    if suffix in ("L", "S", "Y"):
+        type_ = {"L": types.BIGINT, "S": types.SMALLINT, "Y": types.TINYINT}[suffix]
+        return tree.Literal(_in_range(int(_whole(digits, literal)), type_, literal), type_, literal.at)
+    if suffix in ("D", "F") or (not suffix and "E" in text):
+        type_ = types.FLOAT if suffix == "F" else types.DOUBLE
+        value = float(digits)
+        if type_ is types.FLOAT:
+            value = ctypes.c_float(value).value
+        if math.isinf(value):
+            raise FilterError(f"{literal.text} is out of range for a {type_}", column=literal.at)
+        return tree.Literal(value, type_, literal.at)
+    if not suffix and "." not in text:
+        number = int(digits)
+        for type_ in (types.INT, types.BIGINT):
+            low, high = type_.integer_range
+            if low <= number <= high:
+                return tree.Literal(number, type_, literal.at)
+    return _decimal(Decimal(digits), literal)
+
+
+def _whole(digits: str, literal: LiteralText) -> str:
+    if "." in digits or "E" in digits:
+        raise FilterError(f"'{literal.text}' is no number", column=literal.at, hint="L, S and Y follow whole numbers")
+    return digits
+
+
+def _in_range(number: int, type_: types.DataType, literal: LiteralText) -> int:
+    low, high = type_.integer_range
+    if not low <= number <= high:
+        raise FilterError(f"{literal.text} is out of range for a {type_}", column=literal.at, hint=f"{low} to {high}")
+    return number
+
+
+def _decimal(value: Decimal, literal: LiteralText) -> tree.Literal:
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    scale = max(0, -exponent)
+    precision = max(len(digits) + max(0, exponent), scale)
+    if precision > types.MAX_PRECISION:
+        raise FilterError(
+            f"{literal.text} has more than {types.MAX_PRECISION} digits",
+            column=literal.at,
+            hint="write it as a double, 1.5e0",
+        )
+    with_scale = Decimal(int(value)) if exponent > 0 else value
+    if not with_scale:
+        with_scale = with_scale.copy_abs()  # a decimal has no negative zero
+    return tree.Literal(with_scale, types.decimal(precision, scale), literal.at)

@@ -1,0 +1,253 @@
+"""The normal form of one filter: a union of boxes, each with an exact residual.
+
+A box asks of some attributes that their values lie in a set (`sets.ValueSet`), and of the
+event that its residual, what no index can serve, is TRUE. An event matches the filter exactly
+when it is in a box. SQL's NULL needs no special case: with every NOT pushed down to the
+predicates, a filter is TRUE where enough of its predicates are TRUE, so each predicate is
+replaced by the set of values that make it TRUE (or FALSE, under a NOT).
+
+Boxes are counted before they are expanded: past `MAX_BOXES` a part stays residual, and its
+hull, the least box around it, still narrows the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
+from typing import TypeAlias
+
+from tidings.model.filter.interpret import evaluate
+from tidings.model.filter.leaves import solve
+from tidings.model.filter.sets import ValueSet, everything
+from tidings.model.filter.tree import And, Expression, Literal, Not, Or, Path, attributes_of, operands_of
+from tidings.model.types import BOOLEAN, DataType
+
+MAX_BOXES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Sets by attribute, none of them empty, and a residual, if any."""
+
+    sets: Mapping[Path, ValueSet]
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """No boxes: the filter never matches. One box that asks for nothing: it always does."""
+
+    boxes: tuple[Box, ...]
+
+    @property
+    def never(self) -> bool:
+        return not self.boxes
+
+    @property
+    def always(self) -> bool:
+        return any(not box.sets and box.residual is None for box in self.boxes)
+
+
+# A filter with its NOTs pushed down. Every part keeps the expression it stands for, so that it
+# can stay residual.
+
+
+@dataclass(frozen=True, slots=True)
+class _Within:
+    path: Path
+    type: DataType
+    values: ValueSet
+    source: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    source: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class _All:
+    parts: tuple[_Part, ...]
+    source: Expression
+    boxes: int = field(default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Any:
+    parts: tuple[_Part, ...]
+    source: Expression
+    boxes: int = field(default=1)
+
+
+_Part: TypeAlias = "_Within | _Rest | _All | _Any"
+_TRUE = _All((), Literal(True, BOOLEAN))
+_FALSE = _Any((), Literal(False, BOOLEAN), 0)
+
+
+def normalise(expression: Expression) -> NormalForm:
+    """The normal form of a filter's tree."""
+    return NormalForm(tuple(_boxes(_push_down(expression, wanted=True))))
+
+
+def _push_down(expression: Expression, *, wanted: bool) -> _Part:
+    """The part that holds exactly where `expression` is `wanted`: TRUE, or FALSE."""
+    match expression:
+        case Not(operand):
+            return _push_down(operand, wanted=not wanted)
+        case And(operands) | Or(operands):
+            source: Expression = expression if wanted else Not(expression)
+            parts = [_push_down(operand, wanted=wanted) for operand in operands]
+            return _all(parts, source) if isinstance(expression, And) == wanted else _any(parts, source)
+    leaf = solve(expression)
+    source = expression if wanted else Not(expression)
+    if leaf is None:
+        if any(True for _ in attributes_of(expression)):
+            return _Rest(source)
+        return _TRUE if evaluate(expression, {}) is wanted else _FALSE
+    return _within(leaf.path, leaf.type, leaf.when_true if wanted else leaf.when_false, source)
+
+
+def _within(path: Path, type_: DataType, values: ValueSet, source: Expression) -> _Part:
+    if values.is_empty:
+        return _FALSE
+    if values == everything(type_):
+        return _TRUE
+    return _Within(path, type_, values, source)
+
+
+def _all(parts: Iterable[_Part], source: Expression) -> _Part:
+    """A conjunction: sets of one attribute meet in one set."""
+    flat = _flatten(parts, _All)
+    if any(part is _FALSE for part in flat):
+        return _FALSE
+    merged = _merge(flat, and_, And)
+    if any(part is _FALSE for part in merged):
+        return _FALSE
+    if len(merged) == 1:
+        return merged[0]
+    return _All(tuple(merged), source, _product(merged)) if merged else _TRUE
+
+
+def _any(parts: Iterable[_Part], source: Expression) -> _Part:
+    """A disjunction: sets of one attribute join in one set."""
+    flat = _flatten(parts, _Any)
+    if any(part is _TRUE for part in flat):
+        return _TRUE
+    merged = _merge(flat, or_, Or)
+    if any(part is _TRUE for part in merged):
+        return _TRUE
+    if len(merged) == 1:
+        return merged[0]
+    return _Any(tuple(merged), source, sum(map(_count, merged))) if merged else _FALSE
+
+
+def _flatten(parts: Iterable[_Part], kind: type[_All] | type[_Any]) -> list[_Part]:
+    flat: list[_Part] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, kind) else (part,)
+    return flat
+
+
+def _merge(parts: list[_Part], combine: object, node: type[And] | type[Or]) -> list[_Part]:
+    by_path: dict[Path, list[_Within]] = {}
+    others: list[_Part] = []
+    for part in parts:
+        if isinstance(part, _Within):
+            by_path.setdefault(part.path, []).append(part)
+        else:
+            others.append(part)
+    if len(others) > 1:
+        others = list(dict.fromkeys(others))
+    merged: list[_Part] = []
+    for path, same in by_path.items():
+        if len(same) == 1:
+            merged.append(same[0])
+            continue
+        values = reduce(combine, (part.values for part in same))  # type: ignore[call-overload]
+        source = node(tuple(part.source for part in same))
+        merged.append(_within(path, same[0].type, values, source))
+    return merged + others
+
+
+def _count(part: _Part) -> int:
+    return part.boxes if isinstance(part, _All | _Any) else 1
+
+
+def _product(parts: Iterable[_Part]) -> int:
+    result = 1
+    for part in parts:
+        result *= _count(part)
+    return result
+
+
+def _boxes(part: _Part) -> list[Box]:
+    """Expand a part into at most MAX_BOXES boxes."""
+    match part:
+        case _Within(path, _, values, _):
+            return [Box({path: values})]
+        case _Rest(source):
+            return [Box({}, source)]
+        case _Any(parts, _, count) if count <= MAX_BOXES:
+            return _distinct(box for inner in parts for box in _boxes(inner))
+        case _Any():
+            return _hull_box(part)
+        case _All(parts, _, _):
+            boxes = [Box({})]
+            for inner in sorted(parts, key=_count):
+                expanded = _boxes(inner) if len(boxes) * _count(inner) <= MAX_BOXES else _hull_box(inner)
+                boxes = _distinct(met for box in boxes for other in expanded if (met := _meet(box, other)) is not None)
+            return boxes
+
+
+def _distinct(boxes: Iterable[Box]) -> list[Box]:
+    """Boxes without repeats; one that asks for nothing stands for them all."""
+    listed = list(boxes)
+    if any(not box.sets and box.residual is None for box in listed):
+        return [Box({})]
+    if len(listed) < 2:
+        return listed
+    return list({(frozenset(box.sets.items()), box.residual): box for box in listed}.values())
+
+
+def _meet(left: Box, right: Box) -> Box | None:
+    """The box in both; None where it is empty."""
+    sets = dict(left.sets)
+    for path, values in right.sets.items():
+        sets[path] = sets[path] & values if path in sets else values
+        if sets[path].is_empty:
+            return None
+    if left.residual is None or right.residual is None:
+        return Box(sets, left.residual or right.residual)
+    residuals = [*_conjuncts(left.residual), *_conjuncts(right.residual)]
+    return Box(sets, And(tuple(dict.fromkeys(residuals))) if len(set(residuals)) > 1 else residuals[0])
+
+
+def _conjuncts(residual: Expression) -> tuple[Expression, ...]:
+    return operands_of(residual) if isinstance(residual, And) else (residual,)
+
+
+def _hull_box(part: _Part) -> list[Box]:
+    """The part as one box: its hull narrows the search, its expression decides."""
+    hull = _hull(part)
+    return [] if any(values.is_empty for values in hull.values()) else [Box(hull, part.source)]
+
+
+def _hull(part: _Part) -> dict[Path, ValueSet]:
+    """The least box around a part: what every event in it satisfies."""
+    match part:
+        case _Within(path, _, values, _):
+            return {path: values}
+        case _Rest():
+            return {}
+        case _All(parts, _, _):
+            met: dict[Path, ValueSet] = {}
+            for hull in map(_hull, parts):
+                for path, values in hull.items():
+                    met[path] = met[path] & values if path in met else values
+            return met
+        case _Any(parts, _, _):
+            hulls = [_hull(inner) for inner in parts]
+            shared = set(hulls[0]).intersection(*hulls[1:])
+            return {path: reduce(or_, (hull[path] for hull in hulls)) for path in hulls[0] if path in shared}

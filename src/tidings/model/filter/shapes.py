@@ -1,0 +1,232 @@
+"""Compile many filters of one shape at once: the same text but for its literals.
+
+A scanner finds the simplest literals ('…' without escapes, plain numbers) in a whole column of
+filters by two regular expressions; what is left of a text is its *shape*. The first filter of
+a shape is read in full. Where its boolean structure is plain, that gives a `Plan` by which
+the sets of all others are computed as arrays, with the same laws as `sets.ValueSet`. Rows and
+shapes that are out of the ordinary in any way are left to the full parse, so the two agree by
+construction: a plan never decides anything the full parse would see differently.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from tidings.model import types
+from tidings.model.filter.columnar import ArrowArray, has_ordinals
+from tidings.model.filter.leaves import solve
+from tidings.model.filter.lexer import Lexed
+from tidings.model.filter.sets import ValueSet
+from tidings.model.filter.tree import (
+    And,
+    Cast,
+    Comparison,
+    Expression,
+    In,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Path,
+    Reference,
+    RLike,
+    operands_of,
+)
+from tidings.model.types import DataType
+
+_STRING = r"'[^'\\]*'"
+_NUMBER = r"\b[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?:[lLsSyYfFdD]|[bB][dD])?\b"
+_LITERAL = re.compile(f"({_STRING}|{_NUMBER})", re.ASCII)
+_HOLE = re.compile(r"('s'|\b0\b)", re.ASCII)
+MAX_PLANNED_BOXES = 16
+
+
+def shapes_of(texts: ArrowArray) -> ArrowArray:
+    """The shape of each text: its strings replaced by 's', its numbers by 0."""
+    shapes = pc.replace_substring_regex(texts, _STRING, "'s'")
+    return pc.replace_substring_regex(shapes, _NUMBER, "0").dictionary_encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A literal that differs from filter to filter."""
+
+    number: int  # among the shape's holes
+    kind: str  # of LiteralText
+    negative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLeaf:
+    """A predicate on one attribute: `op` against holes, or a set that is the same for all."""
+
+    path: Path
+    type: DataType
+    wanted: bool
+    op: str = ""  # a comparison, "IN" or "LIKE"
+    holes: tuple[Hole, ...] = ()
+    constant: ValueSet | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """All or any of the parts."""
+
+    all: bool
+    parts: tuple[PlannedLeaf | PlannedNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to compute the boxes of every filter of a shape from its holes."""
+
+    shape: str
+    root: PlannedLeaf | PlannedNode
+    residual: Expression | None  # the same for every filter of the shape
+
+    def literals(self, texts: ArrowArray) -> list[ArrowArray]:
+        """The texts in the holes, a column for each."""
+        pieces = _HOLE.split(self.shape)
+        pattern = "".join(
+            re.escape(piece) if i % 2 == 0 else f"(?P<h{i // 2}>{_STRING if piece[0] == chr(39) else _NUMBER})"
+            for i, piece in enumerate(pieces)
+        )
+        found: ArrowArray = pc.extract_regex(texts, pattern=f"^{pattern}$")
+        return [found.field(i) for i in range(found.type.num_fields)]
+
+
+def plan(text: str, shape: str, lexed: Lexed, expression: Expression) -> Plan | None:
+    """The plan of a shape from its first filter; None where every filter of it wants the full parse."""
+    holes = _holes(text, shape, lexed)
+    if not holes:
+        return None
+    planner = _Planner(holes)
+    conditions = expression.operands if isinstance(expression, And) else (expression,)
+    rest = [condition for condition in conditions if planner.leaf(condition, True) is None and _is_rest(condition)]
+    if any(planner.holes_in(condition) for condition in rest):
+        return None
+    kept = [condition for condition in conditions if condition not in rest]
+    if not kept:
+        return None
+    root = planner.node(And(tuple(kept)) if len(kept) > 1 else kept[0], True)
+    if root is None or _count(root) > MAX_PLANNED_BOXES or _used(root) != {hole.number for hole in holes.values()}:
+        return None
+    rest = list(dict.fromkeys(rest))
+    residual = None if not rest else rest[0] if len(rest) == 1 else And(tuple(rest))
+    return Plan(shape, root, residual)
+
+
+def _is_rest(condition: Expression) -> bool:
+    return not isinstance(condition, And | Or | Not)
+
+
+def _holes(text: str, shape: str, lexed: Lexed) -> dict[int, Hole]:
+    """The holes by column, if the scanner and the lexer see the same literals; else none.
+
+    Next to a point a number's extent depends on its digits (1 . 5 and 1.5), so no hole is there.
+    """
+    if re.search(r"\.\s*\b0\b|\b0\b\s*\.", shape, re.ASCII) or not text.isascii():
+        return {}
+    spans = [match.span() for match in _LITERAL.finditer(text)]
+    written = {literal.written: i for i, literal in enumerate(lexed.literals)}
+    if any(span not in written for span in spans):
+        return {}
+    holes: dict[int, Hole] = {}
+    for number, span in enumerate(spans):
+        literal = lexed.literals[written[span]]
+        holes[literal.at] = Hole(number, literal.kind)
+        sign = lexed.sign_of(written[span])
+        if sign is not None:
+            holes[sign] = Hole(number, literal.kind, negative=True)
+    return holes
+
+
+class _Planner:
+    def __init__(self, holes: dict[int, Hole]) -> None:
+        self._holes = holes
+
+    def node(self, expression: Expression, wanted: bool) -> PlannedLeaf | PlannedNode | None:
+        """The NOTs pushed down to the leaves; None where something cannot be planned."""
+        match expression:
+            case Not(operand):
+                return self.node(operand, not wanted)
+            case And(operands) | Or(operands):
+                every = isinstance(expression, And) == wanted
+                parts: list[PlannedLeaf | PlannedNode] = []
+                for operand in operands:
+                    part = self.node(operand, wanted)
+                    if part is None:
+                        return None
+                    parts += part.parts if isinstance(part, PlannedNode) and part.all == every else (part,)
+                return PlannedNode(every, tuple(parts))
+        return self.leaf(expression, wanted)
+
+    def leaf(self, predicate: Expression, wanted: bool) -> PlannedLeaf | None:
+        if not self.holes_in(predicate):
+            solved = solve(predicate)
+            if solved is None:
+                return None
+            values = solved.when_true if wanted else solved.when_false
+            if values.is_empty or not has_ordinals(solved.type):
+                return None
+            return PlannedLeaf(solved.path, solved.type, wanted, constant=values)
+        match predicate:
+            case Comparison(op, left, right) if op != "<=>":
+                if isinstance(left, Literal):
+                    op = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)  # type: ignore[assignment]
+                    left, right = right, left
+                return self._against(left, [right], op, wanted)
+            case In(operand, items):
+                return self._against(operand, list(items), "IN", wanted)
+            case Like(Reference(path, type_), _, "\\", at):
+                hole = self._holes[at]
+                return PlannedLeaf(path, type_, wanted, "LIKE", (hole,)) if hole.kind == "string" else None
+        return None
+
+    def _against(self, operand: Expression, literals: list[Expression], op: str, wanted: bool) -> PlannedLeaf | None:
+        reference = operand.operand if isinstance(operand, Cast) else operand
+        if not isinstance(reference, Reference):
+            return None
+        holes = [self._holes.get(item.at) if isinstance(item, Literal) else None for item in literals]
+        if any(hole is None or not _fits(hole.kind, reference.type) for hole in holes):
+            return None
+        return PlannedLeaf(
+            reference.path, reference.type, wanted, op, tuple(hole for hole in holes if hole is not None)
+        )
+
+    def holes_in(self, expression: Expression) -> bool:
+        if isinstance(expression, Literal | Like | RLike) and expression.at in self._holes:
+            return True
+        return any(self.holes_in(operand) for operand in operands_of(expression))
+
+
+_KINDS = {
+    "string": ("string",),
+    "date": ("string", "DATE"),
+    "timestamp": ("string", "TIMESTAMP", "TIMESTAMP_LTZ"),
+    "timestamp_ntz": ("string", "TIMESTAMP_NTZ"),
+}
+
+
+def _fits(kind: str, type_: DataType) -> bool:
+    if not has_ordinals(type_) and type_ != types.STRING:
+        return False
+    return kind in _KINDS.get(type_.name, ("number",) if type_.is_numeric else ())
+
+
+def _used(part: PlannedLeaf | PlannedNode) -> set[int]:
+    """The holes that a plan looks at: all of them, or it would miss a difference."""
+    if isinstance(part, PlannedLeaf):
+        return {hole.number for hole in part.holes}
+    return set().union(*map(_used, part.parts))
+
+
+def _count(part: PlannedLeaf | PlannedNode) -> int:
+    if isinstance(part, PlannedLeaf):
+        return 1
+    counts = [_count(inner) for inner in part.parts]
+    return int(np.prod(counts)) if part.all else sum(counts)

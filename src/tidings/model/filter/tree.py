@@ -1,0 +1,185 @@
+"""The filter as a tree: typed, names resolved, every implicit cast written out.
+
+Nodes are plain frozen records; what they mean is said once for each judge: by the interpreter
+over one record (`tidings.testing.oracle`), by the columns of a batch (`tidings.matching`), and
+by Spark, which reads the same text. Some syntax is only short for other nodes and has none of
+its own: `a != b` is `Not(a = b)`, `a BETWEEN x AND y` is `And(a >= x, a <= y)`, `a ILIKE p` is
+`lower(a) LIKE lower(p)`, `-5` is a literal.
+
+Every operand of a comparison has the same type: where the text compares a bigint with a
+decimal, there is a `Cast`. A cast, an arithmetic operation or a function that Spark would
+refuse at run time (overflow, a text that is no number, division by zero) is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal as Choice
+from typing import TypeAlias
+
+from tidings.model.types import BOOLEAN, DataType
+
+Value: TypeAlias = bool | int | float | Decimal | str | None
+Path: TypeAlias = tuple[str, ...]  # of an attribute: ("address", "city") is address.city
+
+
+def _at() -> int:
+    return field(default=0, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: Value
+    type: DataType
+    at: int = _at()  # 1-based column in the filter's text
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference to an attribute of the domain."""
+
+    path: Path
+    type: DataType
+    at: int = _at()
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """An implicit cast, inserted where Spark inserts one."""
+
+    operand: Expression
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Both operands have one type (decimals: each its own), `type` is the result's."""
+
+    op: Choice["+", "-", "*", "/", "%"]
+    left: Expression
+    right: Expression
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    operand: Expression
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """lower, upper: string to string; length: string to int, in characters; abs keeps the type."""
+
+    function: Choice["lower", "upper", "length", "abs"]
+    operand: Expression
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """NULL where an operand is NULL, but for `<=>`, which is never NULL."""
+
+    op: Choice["=", "<", "<=", ">", ">=", "<=>"]
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """True where the operand equals an item; else NULL where the operand or an item is NULL."""
+
+    operand: Expression
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`%` any characters, `_` one; `escape` before either, or before itself, takes it as it is."""
+
+    operand: Expression
+    pattern: str
+    escape: str = "\\"
+    at: int = _at()  # of the pattern
+
+
+@dataclass(frozen=True, slots=True)
+class RLike:
+    """True where RE2 finds `pattern` somewhere in the operand."""
+
+    operand: Expression
+    pattern: str
+    at: int = _at()  # of the pattern
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayContains:
+    """NULL where the array or the item is NULL, or where it is not found among NULLs."""
+
+    array: Expression
+    item: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Two or more operands, none of them an And."""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Two or more operands, none of them an Or."""
+
+    operands: tuple[Expression, ...]
+
+
+Expression: TypeAlias = (
+    Literal | Reference | Cast | Arithmetic | Negate | Call
+    | Comparison | In | Like | RLike | ArrayContains | IsNull | Not | And | Or
+)  # fmt: skip
+
+
+def type_of(expression: Expression) -> DataType:
+    """The type of any expression: predicates are boolean."""
+    if isinstance(expression, Literal | Reference | Cast | Arithmetic | Negate | Call):
+        return expression.type
+    return BOOLEAN
+
+
+def operands_of(expression: Expression) -> tuple[Expression, ...]:
+    match expression:
+        case Literal() | Reference():
+            return ()
+        case Arithmetic(_, left, right, _) | Comparison(_, left, right):
+            return (left, right)
+        case In(operand, items):
+            return (operand, *items)
+        case ArrayContains(array, item):
+            return (array, item)
+        case And(operands) | Or(operands):
+            return operands
+        case Cast() | Negate() | Call() | Like() | RLike() | IsNull() | Not():
+            return (expression.operand,)
+
+
+def attributes_of(expression: Expression) -> Iterator[Reference]:
+    """Every attribute that the expression mentions, in the order of the text."""
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Reference):
+            yield node
+        pending.extend(reversed(operands_of(node)))

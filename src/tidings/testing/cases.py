@@ -1,0 +1,30 @@
+"""A domain with events and filters over it, from any source of chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tidings.model.domain import Domain
+from tidings.model.event import read_record
+from tidings.testing.filter_texts import FilterWriter
+from tidings.testing.generate import Generator
+
+
+@dataclass(frozen=True)
+class Case:
+    """Filters and events over one domain; the filters are often true of the events."""
+
+    domain: Domain
+    events: list[dict[str, Any]]
+    filters: list[str]
+
+
+def make_case(random: Random, *, events: int, filters: int, size: int = 14) -> Case:
+    """A case of so many events, filters and attributes, whose filters have values of the events."""
+    generator = Generator(random)
+    domain = generator.domain(size=size)
+    made = generator.events(domain, events)
+    writer = FilterWriter(random, domain, [read_record(event, domain) for event in made])
+    return Case(domain, made, [writer.filter() for _ in range(filters)])
