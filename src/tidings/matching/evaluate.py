@@ -33,7 +33,6 @@ from tidings.model.filter.tree import (
     Or,
     Reference,
     RLike,
-    type_of,
 )
 from tidings.model.types import DataType
 
@@ -70,10 +69,10 @@ class _Evaluation:
             case Literal(value, type_):
                 return self._literal(value, type_)
             case Comparison(op, left, right):
-                return _compare(op, self.of(left), self.of(right), type_of(left))
+                return _compare(op, self.of(left), self.of(right), left.type)
             case In(operand, items):
                 sought = self.of(operand)
-                found = [_compare("=", sought, self.of(item), type_of(operand)) for item in items]
+                found = [_compare("=", sought, self.of(item), operand.type) for item in items]
                 return _not(reduce(_and, map(_not, found)))
             case ArrayContains(array, item):
                 return self._array_contains(self.of(array), self.of(item))
@@ -82,7 +81,7 @@ class _Evaluation:
             case RLike(operand, pattern):
                 return _find(pattern, self.of(operand))
             case Cast(operand, type_):
-                return _cast(self.of(operand), type_of(operand), type_)
+                return _cast(self.of(operand), operand.type, type_)
             case Arithmetic(op, left, right, type_):
                 return _arithmetic(op, self.of(left), self.of(right), type_)
             case Negate(operand, type_):

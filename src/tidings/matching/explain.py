@@ -31,7 +31,6 @@ from tidings.model.filter.tree import (
     Or,
     Path,
     attributes_of,
-    type_of,
 )
 from tidings.model.types import DataType
 
@@ -214,7 +213,7 @@ def _difference(left: Expression, right: Expression, record: Mapping[Path, Any],
     """
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right = right, left
-    value, other, type_ = evaluate(left, record), evaluate(right, record), type_of(left)
+    value, other, type_ = evaluate(left, record), evaluate(right, record), left.type
     if value is None or other is None:
         return "", 1.0
     if type_.name == "string":

@@ -120,6 +120,13 @@ TIMESTAMP_NTZ = DataType("timestamp_ntz")
 BINARY = DataType("binary")
 VOID = DataType("void")  # of a bare NULL, as Spark calls it
 
+_CONSTANTS = {
+    type_.name: type_
+    for type_ in (
+        BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, STRING, DATE, TIMESTAMP, TIMESTAMP_NTZ, BINARY, VOID,
+    )
+}  # fmt: skip
+
 
 def decimal(precision: int, scale: int) -> DataType:
     """The type decimal(precision, scale), checked."""
@@ -203,8 +210,8 @@ class _TypeReader:
 
     def read_one(self, written: str) -> DataType:
         word = _SYNONYMS.get(written.lower(), written.lower())
-        if word in _SCALARS or word in ("binary", "void"):
-            return DataType(word)
+        if word in _CONSTANTS:
+            return _CONSTANTS[word]
         match word:
             case "decimal":
                 return decimal(*self.read_numbers(default=(10, 0)))

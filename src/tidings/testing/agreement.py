@@ -29,7 +29,6 @@ from tidings.model.filter.tree import (
     Path,
     attributes_of,
     operands_of,
-    type_of,
 )
 from tidings.model.types import BIGINT, BOOLEAN
 from tidings.testing.cases import Case
@@ -101,7 +100,7 @@ def smallest(
         tree = parse_filter(shortest.filter, case.domain)
     except FilterError:
         return shortest
-    parts = {to_sql(node) for node in _nodes(tree) if type_of(node) == BOOLEAN and node != tree}
+    parts = {to_sql(node) for node in _nodes(tree) if node.type == BOOLEAN and node != tree}
     found = compare(spark, Case(case.domain, [shortest.event], sorted(parts)), match=match).disagreements
     return min([shortest, *found], key=lambda disagreement: (len(disagreement.filter), len(disagreement.event)))
 
@@ -184,7 +183,7 @@ def _is_beyond_bigint(node: Expression, record: Mapping[Path, Any]) -> bool:
     least, greatest = BIGINT.integer_range
     return any(
         isinstance(side, Cast)
-        and type_of(side.operand).is_integral
+        and side.operand.type.is_integral
         and isinstance(other, Literal)
         and isinstance(other.value, Decimal)
         and not least <= other.value <= greatest

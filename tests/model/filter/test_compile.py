@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Any
 
@@ -24,7 +25,8 @@ DOMAIN = Domain(
         for name, type_ in {
             "t": "tinyint", "i": "int", "l": "bigint", "f": "float", "d": "double", "e": "decimal(10,2)",
             "w": "decimal(38,10)", "s": "string", "u": "string", "b": "boolean", "day": "date", "ts": "timestamp",
-            "nt": "timestamp_ntz", "c0": "double",
+            "nt": "timestamp_ntz", "c0": "double", "v": "string", "`odd name`": "double", "x.y": "double",
+            "x.z": "double",
         }.items()
     ],
 )  # fmt: skip
@@ -36,7 +38,8 @@ PREDICATES = [
     "i IN ({n}, {n})", "d BETWEEN {n} AND {n}", "l != {n}", "b", "NOT b", "i IS NULL", "d IS NOT NULL", "d > c0",
     "day >= '{d}'", "day = DATE '{d}'", "ts < TIMESTAMP '{t}'", "nt > TIMESTAMP_NTZ '{t}'", "{n} > d", "s ILIKE '{s}'",
     "d + {n} > c0", "e IN ({n}, {n})", "s >= '{s}'", "d <=> {n}", "c0 = {n}", "l = '{n}'", "length(s) > {n}",
-    "d > {n} AND d < {n}", "s > '{s}' AND s < '{s}'",
+    "d > {n} AND d < {n}", "s > '{s}' AND s < '{s}'", "v = '{s}'", "v LIKE '{s}%' AND u > '{s}'", "`odd name` > {n}",
+    "x.y > {n}", "x . z < {n}", "`x`.`z` = {n}",
 ]  # fmt: skip
 NUMBERS = [
     "0",
@@ -111,7 +114,12 @@ def _same_shape(draw: st.DrawFn) -> list[str]:
         return f"NOT {text}" if random.random() < 0.2 else text
 
     shape = template(2)
-    return [_fill(shape, random) for _ in range(random.randint(8, 24))]
+    filters = [_fill(shape, random) for _ in range(random.randint(8, 24))]
+    if random.random() < 0.5:  # the same template with other names
+        names = {"s": "u", "u": "v", "v": "s", "d": "c0", "c0": "d"}
+        renamed = re.sub(r"\b(s|u|v|d|c0)\b(?![}'])", lambda name: names[name.group()], shape)
+        filters += [_fill(renamed, random) for _ in range(random.randint(1, 12))]
+    return filters
 
 
 @settings(max_examples=400, deadline=None)

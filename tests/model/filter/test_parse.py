@@ -7,7 +7,7 @@ import pytest
 from tidings.errors import FilterError
 from tidings.model.domain import Attribute, Domain
 from tidings.model.filter.parse import parse_filter
-from tidings.model.filter.tree import Arithmetic, ArrayContains, Comparison, Expression, In, Not, type_of
+from tidings.model.filter.tree import Arithmetic, ArrayContains, Comparison, Expression, In, Not
 
 TYPES = {
     "t": "tinyint", "s": "smallint", "i": "int", "l": "bigint", "f": "float", "d": "double", "e": "decimal(10,2)",
@@ -26,14 +26,14 @@ def _met(expression: Expression) -> str:
         case Not(operand):
             return _met(operand)
         case Comparison(_, left, right):
-            assert type_of(left) == type_of(right)
-            return str(type_of(left))
+            assert left.type == right.type
+            return str(left.type)
         case In(operand, items):
-            assert {type_of(item) for item in items} == {type_of(operand)}
-            return str(type_of(operand))
+            assert {item.type for item in items} == {operand.type}
+            return str(operand.type)
         case ArrayContains(array, item):
-            assert type_of(array).element == type_of(item)
-            return str(type_of(item))
+            assert array.type.element == item.type
+            return str(item.type)
     raise AssertionError(expression)
 
 

@@ -17,7 +17,7 @@ from tidings.model.event import read_record
 from tidings.model.filter.interpret import evaluate
 from tidings.model.filter.parse import parse_filter
 from tidings.model.filter.sql import literal_to_sql, name_to_sql, to_sql
-from tidings.model.filter.tree import Comparison, Expression, Literal, Reference, Value, operands_of, type_of
+from tidings.model.filter.tree import Comparison, Expression, Literal, Reference, Value, operands_of
 from tidings.model.types import DataType
 from tidings.testing.strategies import make_case
 
@@ -175,7 +175,7 @@ def test_every_filter_reads_back_with_the_same_meaning(seed: int) -> None:
             tree = parse_filter(text, case.domain)
         except FilterError:
             continue  # its types do not meet
-        if any(type_of(node).precision == types.MAX_PRECISION for node in nodes(tree)):
+        if any(node.type.precision == types.MAX_PRECISION for node in nodes(tree)):
             continue  # Spark's common type of such decimals depends on digits that the tree has not kept
         again = parse_filter(to_sql(tree), case.domain)
         for event in case.events:

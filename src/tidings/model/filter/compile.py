@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal as Choice
 
 import numpy as np
@@ -14,8 +15,9 @@ from tidings.model.filter.columnar import ArrowArray, Builder, FilterTable, Rows
 from tidings.model.filter.lexer import lex
 from tidings.model.filter.normal import normalise
 from tidings.model.filter.parse import parse_filter, resolve
-from tidings.model.filter.planned import Execution
-from tidings.model.filter.shapes import Plan, plan, shapes_of
+from tidings.model.filter.planned import Execution, Renamed
+from tidings.model.filter.shapes import Plan, Template, plan, shapes_of, template_of
+from tidings.model.filter.tree import Path
 
 _WORTH_A_PLAN = 8  # filters of one shape, below which arrays cost more than they save
 
@@ -43,6 +45,13 @@ def compile_filters(
     return reading.builder.build(len(texts), reading.rejects)
 
 
+@dataclass(frozen=True, slots=True)
+class _SameShape:
+    shape: str
+    template: tuple[Template, tuple[Path, ...]]
+    rows: Rows
+
+
 class _Reading:
     def __init__(self, texts: ArrowArray, domain: Domain, on_error: str) -> None:
         self._texts = texts
@@ -52,25 +61,49 @@ class _Reading:
         self.rejects: list[tuple[int, FilterError]] = []
 
     def planned(self) -> Iterator[Execution]:
-        """The shapes that many filters share, each with the plan of its first filter."""
+        """The templates that many filters share, each with the plan of its first filter."""
         if len(self._texts) < _WORTH_A_PLAN:
             return
+        alike: dict[Template, list[_SameShape]] = {}
+        for same in self._by_shape():
+            template, _ = same.template
+            alike.setdefault(template, []).append(same)
+        for template, group in alike.items():
+            if sum(len(same.rows) for same in group) < _WORTH_A_PLAN:
+                continue
+            found = self._plan(group[0], template.text)
+            if found is not None and found.residual is None:
+                yield self._execute(found, group)
+            elif found is not None:
+                for same in group:  # a residual has names of its own
+                    if len(same.rows) >= _WORTH_A_PLAN and (found := self._plan(same, template.text)) is not None:
+                        yield self._execute(found, [same])
+
+    def _execute(self, plan: Plan, group: list[_SameShape]) -> Execution:
+        rows = np.concatenate([same.rows for same in group])
+        shape = np.repeat(np.arange(len(group)), [len(same.rows) for same in group])
+        renamed = {}
+        for number, planned in enumerate(group[0].template[1]):
+            actual = [same.template[1][number] for same in group]
+            paths = list(dict.fromkeys(actual))
+            renamed[planned] = Renamed(paths, np.array([paths.index(path) for path in actual])[shape])
+        return Execution(plan, rows, self._texts.take(pa.array(rows)), self.builder, renamed)
+
+    def _by_shape(self) -> Iterator[_SameShape]:
         shapes = shapes_of(self._texts)
         codes = shapes.indices.to_numpy(zero_copy_only=False)
         order = np.argsort(codes, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(codes, minlength=len(shapes.dictionary)))
         for rows, shape in zip(np.split(order, ends[:-1]), shapes.dictionary.to_pylist(), strict=True):
-            if len(rows) < _WORTH_A_PLAN:
-                continue
-            texts = self._texts.take(pa.array(rows)) if len(rows) < len(self._texts) else self._texts
-            found = self._plan(texts[0].as_py(), shape)
-            if found is not None:
-                yield Execution(found, rows, texts, self.builder)
+            template = template_of(shape, self._domain)
+            if template is not None:
+                yield _SameShape(shape, template, rows)
 
-    def _plan(self, text: str, shape: str) -> Plan | None:
+    def _plan(self, same: _SameShape, template: str) -> Plan | None:
+        text = self._texts[same.rows[0]].as_py()
         try:
             lexed = lex(text)
-            return plan(text, shape, lexed, resolve(lexed, self._domain))
+            return plan(text, same.shape, template, lexed, resolve(lexed, self._domain))
         except FilterError:
             return None  # each filter of the shape says for itself what is wrong
 

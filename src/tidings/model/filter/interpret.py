@@ -28,7 +28,6 @@ from tidings.model.filter.tree import (
     Path,
     Reference,
     RLike,
-    type_of,
 )
 
 
@@ -61,7 +60,7 @@ def evaluate(expression: Expression, record: Mapping[Path, Any]) -> Any:
         case Arithmetic(op, left, right, type_):
             return _strictly(lambda first, second: values.arithmetic(op, first, second, type_), record, left, right)
         case Cast(operand, type_):
-            return _strictly(lambda value: values.cast(value, type_of(operand), type_), record, operand)
+            return _strictly(lambda value: values.cast(value, operand.type, type_), record, operand)
         case Negate(operand, type_):
             return _strictly(lambda value: values.negate(value, type_), record, operand)
         case Call("abs", operand, type_):

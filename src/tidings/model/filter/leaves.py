@@ -28,7 +28,6 @@ from tidings.model.filter.tree import (
     Reference,
     Value,
     attributes_of,
-    type_of,
 )
 from tidings.model.filter.values import cast, compare
 from tidings.model.types import DataType
@@ -137,7 +136,7 @@ def _constant(expression: Expression) -> Literal | None:
         return expression
     if any(True for _ in attributes_of(expression)):
         return None
-    return Literal(evaluate(expression, {}), type_of(expression))
+    return Literal(evaluate(expression, {}), expression.type)
 
 
 def _attribute_in(operand: Expression) -> Reference | None:

@@ -12,11 +12,10 @@ import ctypes
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 from tidings.errors import FilterError, did_you_mean
@@ -35,6 +34,7 @@ TYPED_LITERALS = {
     "TIMESTAMP_LTZ": types.TIMESTAMP,
     "TIMESTAMP_NTZ": types.TIMESTAMP_NTZ,
 }
+_BEFORE_STRINGS = frozenset((*TYPED_LITERALS, "X", "INTERVAL"))
 # What people write that is not in the language, and what there is for it.
 INSTEAD = {
     "REGEXP": "write RLIKE",
@@ -54,14 +54,15 @@ INSTEAD = {
 
 _TOKEN = re.compile(
     r"""
-      (?P<space>\s+)
-    | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
+    \s*(?:
+      (?P<raw>[rR](?:'[^']*'|"[^"]*"))
     | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
     | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:[lLsSyYfFdD]|[bB][dD])?(?![A-Za-z0-9_]))
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<quoted>`(?:[^`]|``)+`)
     | (?P<comment>--|/\*)
     | (?P<operator><=>|<>|!=|==|<=|>=|[=<>+\-*/%(),.])
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -125,85 +126,91 @@ class LiteralText(NamedTuple):
 
 def lex(text: str) -> Lexed:
     """Split a filter into tokens, refusing what the language does not have."""
-    tokens: list[Token] = []
-    literals: list[LiteralText] = []
-    for token in _tokens(text):
-        if isinstance(token, LiteralText):
-            if token.kind == "string" and tokens and tokens[-1].kind == "literal" and literals[-1].kind == "string":
-                before = literals[-1]  # 'a' 'b' is 'ab'
-                span = (before.written[0], token.written[1])
-                literals[-1] = LiteralText("string", _checked(before.text + token.text, before.at), before.at, span)
-                continue
-            tokens.append(Token("literal", f":p{len(literals)}", token.at, text[slice(*token.written)]))
-            literals.append(token)
-        else:
-            tokens.append(token)
-        if len(tokens) > MAX_TOKENS:
-            raise FilterError(f"more than {MAX_TOKENS:,} tokens", column=token.at, hint="split it into several filters")
+    reading = _Reading(text)
+    position = 0
+    for match in _TOKEN.finditer(text):
+        if match.start() != position:
+            break
+        position = match.end()
+        kind = match.lastgroup
+        assert kind is not None
+        start, end = match.span(kind)
+        reading.add(kind, text[start:end], start, end)
+    if text[position:].strip():
+        raise _unreadable(text, position + len(text[position:]) - len(text[position:].lstrip()))
+    tokens = reading.tokens
     if not tokens:
         raise FilterError(
             "the filter is empty", hint="write a condition, such as price > 8.30; TRUE matches every event"
         )
-    for comma, after in pairwise(tokens):
-        if comma.text == "," and after.text == ")":
-            raise FilterError("something is missing after ','", column=comma.at)
     _check_levels(tokens)
-    return Lexed(" ".join(token.text for token in tokens), tuple(literals), tuple(tokens))
+    return Lexed(" ".join([token.text for token in tokens]), tuple(reading.literals), tuple(tokens))
 
 
-def _tokens(text: str) -> Iterator[Token | LiteralText]:
-    position, length = 0, len(text)
-    while position < length:
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise _unreadable(text, position)
-        start, position = position, match.end()
-        kind, written = match.lastgroup, match.group()
+class _Reading:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.tokens: list[Token] = []
+        self.literals: list[LiteralText] = []
+
+    def add(self, kind: str, written: str, start: int, end: int) -> None:
         at = start + 1
-        if kind == "space":
-            continue
-        if kind == "word":
-            after = _skip_space(text, position)
+        if kind == "operator":
+            self._operator(written, at)
+        elif kind == "word":
             upper = written.upper()
-            if upper in TYPED_LITERALS or upper in ("X", "INTERVAL"):
-                string = _TOKEN.match(text, after)
-                if string is not None and string.lastgroup == "string":
-                    if upper in INSTEAD:
-                        raise FilterError(f"{upper} literals are not in the language", column=at, hint=INSTEAD[upper])
-                    position = string.end()
-                    yield LiteralText(upper, _unescape(string.group(), after + 1), at, string.span())
-                    continue
-            yield _word(written, upper, at, called=text[after : after + 1] == "(")
-        elif kind == "quoted":
-            yield Token("name", written, at, written)
-        elif kind == "operator":
-            yield Token("operator", written, at, written)
+            # Back-quoted, every word is a name to the parser, also those that SQL reserves.
+            keyword = upper in KEYWORDS
+            self.tokens.append(
+                Token("keyword", upper, at, written) if keyword else Token("name", f"`{written}`", at, written)
+            )
         elif kind == "number":
-            yield LiteralText("number", written, at, match.span())
+            self._literal("number", written, at, (start, end))
         elif kind == "string":
-            yield LiteralText("string", _unescape(written, at), at, match.span())
+            self._string(_unescape(written, at), at, (start, end))
         elif kind == "raw":
-            yield LiteralText("string", _checked(written[2:-1], at), at, match.span())
+            self._string(_checked(written[2:-1], at), at, (start, end))
+        elif kind == "quoted":
+            self.tokens.append(Token("name", written, at, written))
         else:
             raise FilterError("comments are not in the language", column=at, hint="a minus of a minus is written - -5")
+        if len(self.tokens) > MAX_TOKENS:
+            raise FilterError(f"more than {MAX_TOKENS:,} tokens", column=at, hint="split it into several filters")
+
+    def _operator(self, written: str, at: int) -> None:
+        before = self.tokens[-1] if self.tokens else None
+        if before is not None:
+            if written == "(" and before.kind == "name" and before.written[0] != "`":
+                self.tokens[-1] = _function(before)
+            elif written == ")" and before.text == ",":
+                raise FilterError("something is missing after ','", column=before.at)
+        self.tokens.append(Token("operator", written, at, written))
+
+    def _string(self, value: str, at: int, span: tuple[int, int]) -> None:
+        before = self.tokens[-1] if self.tokens else None
+        if before is not None and before.kind == "literal" and self.literals[-1].kind == "string":
+            joined = self.literals[-1]  # 'a' 'b' is 'ab'
+            value = _checked(joined.text + value, joined.at)
+            self.literals[-1] = LiteralText("string", value, joined.at, (joined.written[0], span[1]))
+        elif before is not None and before.kind == "name" and before.written.upper() in _BEFORE_STRINGS:
+            kind = before.written.upper()
+            if kind in INSTEAD:
+                raise FilterError(f"{kind} literals are not in the language", column=before.at, hint=INSTEAD[kind])
+            self.tokens.pop()
+            self._literal(kind, value, before.at, span)
+        else:
+            self._literal("string", value, at, span)
+
+    def _literal(self, kind: str, value: str, at: int, span: tuple[int, int]) -> None:
+        self.tokens.append(Token("literal", f":p{len(self.literals)}", at, self._text[slice(*span)]))
+        self.literals.append(LiteralText(kind, value, at, span))
 
 
-def _word(written: str, upper: str, at: int, *, called: bool) -> Token:
-    if upper in KEYWORDS:
-        return Token("keyword", upper, at, written)
-    if called:
-        if written.lower() not in FUNCTIONS:
-            hint = INSTEAD.get(upper) or did_you_mean(written, FUNCTIONS)
-            raise FilterError(f"unknown function '{written}'", column=at, hint=hint)
-        return Token("function", written.lower(), at, written)
-    # Back-quoted, every word is a name to the parser, also those that SQL reserves.
-    return Token("name", f"`{written}`", at, written)
-
-
-def _skip_space(text: str, position: int) -> int:
-    while position < len(text) and text[position].isspace():
-        position += 1
-    return position
+def _function(name: Token) -> Token:
+    if name.written.lower() not in FUNCTIONS:
+        hint = INSTEAD.get(name.written.upper()) or did_you_mean(name.written, FUNCTIONS)
+        raise FilterError(f"unknown function '{name.written}'", column=name.at, hint=hint)
+    return Token("function", name.written.lower(), name.at, name.written)
 
 
 def _unreadable(text: str, position: int) -> FilterError:

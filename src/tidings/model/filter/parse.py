@@ -40,7 +40,6 @@ from tidings.model.filter.tree import (
     Reference,
     RLike,
     operands_of,
-    type_of,
 )
 from tidings.model.filter.values import cast, compile_re2, like_to_re2
 from tidings.model.types import DataType
@@ -112,8 +111,8 @@ class _Resolver:
 
     def condition_of_filter(self, syntax: exp.Expr) -> Expression:
         expression = self.expression(syntax)
-        if type_of(expression) != types.BOOLEAN:
-            what = f"a filter is a condition, and this is of type {type_of(expression)}"
+        if expression.type != types.BOOLEAN:
+            what = f"a filter is a condition, and this is of type {expression.type}"
             raise FilterError(what, column=_column(expression), hint="compare it with something, as price > 8.30")
         return expression
 
@@ -187,7 +186,7 @@ class _Resolver:
     def _condition(self, syntax: exp.Expr) -> Expression:
         """An operand of AND, OR and NOT: Spark reads NULL and text as booleans here."""
         expression = self.expression(syntax)
-        type_ = type_of(expression)
+        type_ = expression.type
         if type_ == types.BOOLEAN:
             return expression
         if type_ in (types.VOID, types.STRING):
@@ -219,10 +218,10 @@ class _Resolver:
                 bound = _whole_bound(whole, literal, order)
                 if bound is not None:
                     return Comparison(order, self._cast(whole, types.BIGINT), bound)  # type: ignore[arg-type]
-        common = coerce.common_type(type_of(left), type_of(right))
+        common = coerce.common_type(left.type, right.type)
         if common is None or not (common.is_scalar or common == types.VOID):
-            raise self._mismatch(left, right, f"compare {type_of(left)} with {type_of(right)}")
-        left_type, right_type = type_of(left), type_of(right)
+            raise self._mismatch(left, right, f"compare {left.type} with {right.type}")
+        left_type, right_type = left.type, right.type
         if common.name == "decimal" and left_type.name != right_type.name:
             # A whole literal meets a decimal with as many digits as it has.
             if isinstance(left, Literal) and left_type.is_integral:
@@ -246,10 +245,10 @@ class _Resolver:
         items = [self._operand(item) for item in syntax.expressions]
         if not items:
             raise FilterError("IN takes a list of values", column=_column(operand), hint="write a IN (1, 2, 3)")
-        common = coerce.common_type_of_all([type_of(operand), *map(type_of, items)])
+        common = coerce.common_type_of_all([operand.type, *(item.type for item in items)])
         if common is None or not (common.is_scalar or common == types.VOID):
-            shown = ", ".join(dict.fromkeys(str(type_of(item)) for item in items))
-            raise self._mismatch(operand, items[0], f"look for {type_of(operand)} among {shown}")
+            shown = ", ".join(dict.fromkeys(str(item.type) for item in items))
+            raise self._mismatch(operand, items[0], f"look for {operand.type} among {shown}")
         return In(self._cast(operand, common), tuple(self._cast(item, common) for item in items))
 
     def _like(self, syntax: exp.Expr) -> Expression:
@@ -272,10 +271,10 @@ class _Resolver:
         operand = self._operand(syntax.this)
         if isinstance(operand, Literal) and operand.value is None:
             operand = Literal(None, types.STRING)
-        if type_of(operand) != types.STRING:
-            raise FilterError(f"{name} takes a string, and this is of type {type_of(operand)}", column=_column(operand))
+        if operand.type != types.STRING:
+            raise FilterError(f"{name} takes a string, and this is of type {operand.type}", column=_column(operand))
         pattern = self.expression(syntax.args["expression"])
-        if not isinstance(pattern, Literal) or type_of(pattern) not in (types.STRING, types.VOID):
+        if not isinstance(pattern, Literal) or pattern.type not in (types.STRING, types.VOID):
             hint = "compare with =, <, > where both sides are attributes"
             raise FilterError(f"the pattern of {name} is a string literal", column=_column(pattern), hint=hint)
         if pattern.value is None:
@@ -302,13 +301,13 @@ class _Resolver:
 
     def _array_contains(self, syntax: exp.Expr) -> Expression:
         array, item = self.expression(syntax.this), self.expression(syntax.args["expression"])
-        element = type_of(array).element
+        element = array.type.element
         if element is None:
-            reason = f"array_contains takes an array, and this is of type {type_of(array)}"
+            reason = f"array_contains takes an array, and this is of type {array.type}"
             raise FilterError(reason, column=_column(array) or self._column_of(syntax))
-        common = coerce.element_type(element, type_of(item))
+        common = coerce.element_type(element, item.type)
         if common is None:
-            raise self._mismatch(array, item, f"look for {type_of(item)} in {type_of(array)}")
+            raise self._mismatch(array, item, f"look for {item.type} in {array.type}")
         return ArrayContains(self._cast(array, types.array(common)), self._cast(item, common))
 
     # ------------------------------------------------------------------ arithmetic
@@ -316,14 +315,14 @@ class _Resolver:
     def _arithmetic(self, syntax: exp.Expr) -> Expression:
         op = _ARITHMETIC[type(syntax)]
         left, right = self._operand(syntax.this), self._operand(syntax.args["expression"])
-        common = coerce.common_type(type_of(left), type_of(right))
+        common = coerce.common_type(left.type, right.type)
         if common == types.VOID:
             common = types.DOUBLE
         if common is None or not common.is_numeric:
-            raise self._mismatch(left, right, f"compute {type_of(left)} {op} {type_of(right)}")
+            raise self._mismatch(left, right, f"compute {left.type} {op} {right.type}")
         if common.name == "decimal":
             left, right = (self._as_decimal(side, common) for side in (left, right))
-            result = coerce.decimal_result(op, type_of(left), type_of(right))
+            result = coerce.decimal_result(op, left.type, right.type)
             return Arithmetic(op, left, right, result)  # type: ignore[arg-type]
         left, right = self._cast(left, common), self._cast(right, common)
         if op == "/" and common != types.DOUBLE:
@@ -331,7 +330,7 @@ class _Resolver:
         return Arithmetic(op, left, right, common)  # type: ignore[arg-type]
 
     def _as_decimal(self, side: Expression, common: DataType) -> Expression:
-        type_ = type_of(side)
+        type_ = side.type
         if type_ == types.VOID:
             return self._cast(side, common)
         if isinstance(side, Literal) and type_.is_integral:
@@ -346,7 +345,7 @@ class _Resolver:
                 literal = self._lexed.literals[number].value(negative=True)
                 return replace(literal, at=self._lexed.sign_of(number) or literal.at)
         operand = self._number(self._operand(inner), "a minus sign", syntax)
-        return Negate(operand, type_of(operand))
+        return Negate(operand, operand.type)
 
     def _call(self, syntax: exp.Expr) -> Expression:
         function = _CALLS[type(syntax)]
@@ -355,16 +354,16 @@ class _Resolver:
         operand = self.expression(syntax.this)
         if function == "abs":
             operand = self._number(operand, "abs", syntax)
-            return Call("abs", operand, type_of(operand))
-        if type_of(operand) == types.VOID:
+            return Call("abs", operand, operand.type)
+        if operand.type == types.VOID:
             operand = self._cast(operand, types.STRING)
-        if type_of(operand) != types.STRING:
-            reason = f"{function} takes a string, and this is of type {type_of(operand)}"
+        if operand.type != types.STRING:
+            reason = f"{function} takes a string, and this is of type {operand.type}"
             raise FilterError(reason, column=_column(operand) or self._column_of(syntax))
         return Call(function, operand, types.INT if function == "length" else types.STRING)  # type: ignore[arg-type]
 
     def _number(self, operand: Expression, what: str, syntax: exp.Expr) -> Expression:
-        type_ = type_of(operand)
+        type_ = operand.type
         if type_ in (types.VOID, types.STRING):
             return self._cast(operand, types.DOUBLE)
         if not type_.is_numeric:
@@ -376,7 +375,7 @@ class _Resolver:
 
     def _cast(self, operand: Expression, target: DataType) -> Expression:
         """The operand in another type; literals are cast here and now."""
-        source = type_of(operand)
+        source = operand.type
         if source == target:
             return operand
         if not isinstance(operand, Literal):
@@ -406,10 +405,10 @@ def _whole_bound(whole: Expression, literal: Expression, order: str) -> Literal 
 
     It says the same, but where the two would meet in a decimal that cannot hold all digits: only then it is taken.
     """
-    if not (type_of(whole).is_integral and isinstance(literal, Literal) and isinstance(literal.value, Decimal)):
+    if not (whole.type.is_integral and isinstance(literal, Literal) and isinstance(literal.value, Decimal)):
         return None
     low, high = types.BIGINT.integer_range
-    common = coerce.common_type(type_of(whole), literal.type)
+    common = coerce.common_type(whole.type, literal.type)
     assert common is not None
     if common.scale == literal.type.scale or not low <= literal.value <= high:
         return None

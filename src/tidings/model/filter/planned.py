@@ -8,6 +8,7 @@ back for the full parse.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.model import types
-from tidings.model.filter.columnar import ArrowArray, Builder, Codes, Rows, has_ordinals
+from tidings.model.filter.columnar import ArrowArray, Builder, Codes, Constants, Rows, has_ordinals
 from tidings.model.filter.sets import line
 from tidings.model.filter.shapes import Hole, Plan, PlannedLeaf, PlannedNode
 from tidings.model.filter.tree import Path
@@ -48,17 +49,29 @@ class _Sets:
 _Box: TypeAlias = dict[Path, _Sets]
 
 
-class Execution:
-    """One plan over the filters `rows` of a column: `prepare` before constants are numbered, `finish` after."""
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The attributes that stand in each filter for one of the plan's: `paths[which[row]]`."""
 
-    def __init__(self, plan: Plan, rows: Rows, texts: ArrowArray, builder: Builder) -> None:
+    paths: list[Path]
+    which: npt.NDArray[np.int64]
+
+
+class Execution:
+    """One plan over the filters `rows` of a column; `finish` comes after the constants are numbered."""
+
+    def __init__(
+        self, plan: Plan, rows: Rows, texts: ArrowArray, builder: Builder, renamed: Mapping[Path, Renamed]
+    ) -> None:
         self._plan = plan
         self._rows = rows
         self._builder = builder
+        self._renamed = renamed
         self._regular = np.ones(len(rows), bool)
         self._types: dict[Path, DataType] = {}
         self._places: dict[tuple[Path, Hole], Codes] = {}
-        self._strings: dict[tuple[Path, Hole, str], int] = {}  # kept by Constants until they are numbered
+        # By path, hole and end: for each attribute its rows, and what Constants keeps until they are numbered.
+        self._strings: dict[tuple[Path, Hole, str], list[tuple[Constants, npt.NDArray[np.int64], int]]] = {}
         self._is_prefix: dict[Hole, Mask] = {}
         literals = plan.literals(texts)
         self._read(plan.root, literals)
@@ -85,7 +98,6 @@ class Execution:
                 self._places[part.path, hole] = self._read_ordinals(part.type, hole, texts)
 
     def _read_strings(self, part: PlannedLeaf, hole: Hole, texts: ArrowArray) -> None:
-        constants = self._builder.constants(part.path, part.type)
         if part.op == "LIKE":
             plain = pc.match_substring_regex(texts, _PREFIX)
             self._keep(plain)
@@ -93,9 +105,23 @@ class Execution:
             self._is_prefix[hole] = open_ended.to_numpy(zero_copy_only=False)
             texts = pc.utf8_rtrim(texts, "%")
             after = [text[:-1] + bytes([text[-1] + 1]) if text else b"" for text in texts.cast(pa.binary()).to_pylist()]
-            self._strings[part.path, hole, "after"] = constants.add(pa.array(after, pa.binary()))
+            self._add_strings(part, hole, "after", pa.array(after, pa.binary()))
         self._keep(pc.match_substring_regex(texts, "."))  # before the empty string lies nothing: an end of the line
-        self._strings[part.path, hole, "at"] = constants.add(texts.cast(pa.binary()))
+        self._add_strings(part, hole, "at", texts.cast(pa.binary()))
+
+    def _add_strings(self, part: PlannedLeaf, hole: Hole, end: str, texts: ArrowArray) -> None:
+        kept = self._strings[part.path, hole, end] = []
+        for path, rows in self._by_path(part.path):
+            constants = self._builder.constants(path, part.type)
+            kept.append((constants, rows, constants.add(texts.take(pa.array(rows)))))
+
+    def _by_path(self, path: Path) -> Iterator[tuple[Path, npt.NDArray[np.int64]]]:
+        """The attributes that stand for one of the plan's, and the rows of each."""
+        renamed = self._renamed[path]
+        for number, actual in enumerate(renamed.paths):
+            rows = np.flatnonzero(renamed.which == number)
+            if len(rows):
+                yield actual, rows
 
     def _read_ordinals(self, type_: DataType, hole: Hole, texts: ArrowArray) -> Codes:
         """The ordinals of the literals; rows whose literal is not plain are put aside with a 0."""
@@ -131,16 +157,18 @@ class Execution:
                 whole = sets.null & ((sets.lows == low) & (sets.highs == high)).any(axis=1)
                 self._regular &= bounded & ~whole
         self._part_repeats(boxes)
-        kept = np.flatnonzero(self._regular)
+        numbers = np.full(len(self._rows), -1, np.int32)
         for box in boxes:
-            numbers = self._builder.add_boxes(self._rows[kept], self._plan.residual)
-            for path, sets in box.items():
-                lows, highs = sets.lows[kept], sets.highs[kept]
-                row, column = np.nonzero(lows <= highs)
-                type_ = self._types[path]
-                self._builder.add_intervals(path, type_, numbers[row], lows[row, column], highs[row, column])
-                if sets.null:
-                    self._builder.add_null(path, type_, numbers)
+            numbers[self._regular] = self._builder.add_boxes(self._rows[self._regular], self._plan.residual)
+            for planned, sets in box.items():
+                type_ = self._types[planned]
+                for path, rows in self._by_path(planned):
+                    kept = rows[self._regular[rows]]
+                    lows, highs = sets.lows[kept], sets.highs[kept]
+                    row, column = np.nonzero(lows <= highs)
+                    self._builder.add_intervals(path, type_, numbers[kept[row]], lows[row, column], highs[row, column])
+                    if sets.null:
+                        self._builder.add_null(path, type_, numbers[kept])
         return self._rows[thought_regular & ~self._regular]
 
     def _part_repeats(self, boxes: list[_Box]) -> None:
@@ -178,12 +206,14 @@ class Execution:
             box[path] = _meet(box[path], sets) if path in box else sets
         return box
 
-    def _line(self, path: Path) -> tuple[int, int]:
-        type_ = self._types[path]
+    def _line(self, path: Path) -> tuple[int, Codes]:
+        """The least code and, row by row, the greatest: on a line of strings it depends on the attribute."""
+        type_, renamed = self._types[path], self._renamed[path]
         if has_ordinals(type_):
             low, high = line(type_)
-            return low, high - 1
-        return self._builder.constants(path, type_).line
+            return low, np.full((len(self._rows), 1), high - 1, np.int64)
+        lines = np.array([self._builder.constants(actual, type_).line for actual in renamed.paths], np.int64)
+        return -1, lines[renamed.which, 1][:, None]
 
     def _leaf(self, leaf: PlannedLeaf) -> _Sets:
         low, high = self._line(leaf.path)
@@ -201,27 +231,30 @@ class Execution:
         start, end = np.take_along_axis(start, order, 1), np.take_along_axis(end, order, 1)
         if leaf.wanted:
             return _united(start, end)
-        edge = np.full((len(self._rows), 1), 0, np.int64)
-        return _Sets(np.hstack([edge + low, end + 1]), np.hstack([start - 1, edge + high]))
+        return _Sets(np.hstack([np.full_like(high, low), end + 1]), np.hstack([start - 1, high]))
 
     def _interval(self, leaf: PlannedLeaf, hole: Hole) -> tuple[Codes, Codes]:
         """The codes from and to which a literal reaches."""
         if leaf.type != types.STRING:
             places = self._places[leaf.path, hole]
             return places, places
-        constants = self._builder.constants(leaf.path, leaf.type)
-        start = 2 * constants.numbers(self._strings[leaf.path, hole, "at"])
+        start = 2 * self._numbers(leaf, hole, "at")
         if leaf.op != "LIKE":
             return start, start
-        after = 2 * constants.numbers(self._strings[leaf.path, hole, "after"]) - 1
-        return start, np.where(self._is_prefix[hole], after, start)
+        return start, np.where(self._is_prefix[hole], 2 * self._numbers(leaf, hole, "after") - 1, start)
+
+    def _numbers(self, leaf: PlannedLeaf, hole: Hole, end: str) -> Codes:
+        numbers = np.empty(len(self._rows), np.int64)
+        for constants, rows, added in self._strings[leaf.path, hole, end]:
+            numbers[rows] = constants.numbers(added)
+        return numbers
 
 
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def _range(op: str, place: Codes, low: int, high: int) -> tuple[Codes, Codes]:
-    lows, highs = np.full_like(place, low), np.full_like(place, high)
+def _range(op: str, place: Codes, low: int, highs: Codes) -> tuple[Codes, Codes]:
+    lows = np.full_like(place, low)
     match op:
         case "<":
             return lows, place - 1

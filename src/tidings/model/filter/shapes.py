@@ -1,9 +1,10 @@
 """Compile many filters of one shape at once: the same text but for its literals.
 
 A scanner finds the simplest literals ('…' without escapes, plain numbers) in a whole column of
-filters by two regular expressions; what is left of a text is its *shape*. The first filter of
-a shape is read in full. Where its boolean structure is plain, that gives a `Plan` by which
-the sets of all others are computed as arrays, with the same laws as `sets.ValueSet`. Rows and
+filters by two regular expressions; what is left of a text is its *shape*. Shapes that differ
+only in the names of attributes of the same types share a *template*. The first filter of a
+template is read in full. Where its boolean structure is plain, that gives a `Plan` by which the
+sets of all others are computed as arrays, with the same laws as `sets.ValueSet`. Rows and
 shapes that are out of the ordinary in any way are left to the full parse, so the two agree by
 construction: a plan never decides anything the full parse would see differently.
 """
@@ -12,14 +13,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
+from tidings.errors import DomainError
 from tidings.model import types
+from tidings.model.domain import Domain
 from tidings.model.filter.columnar import ArrowArray, has_ordinals
 from tidings.model.filter.leaves import solve
-from tidings.model.filter.lexer import Lexed
+from tidings.model.filter.lexer import KEYWORDS, TYPED_LITERALS, Lexed
 from tidings.model.filter.sets import ValueSet
 from tidings.model.filter.tree import (
     And,
@@ -42,6 +46,11 @@ _STRING = r"'[^'\\]*'"
 _NUMBER = r"\b[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?:[lLsSyYfFdD]|[bB][dD])?\b"
 _LITERAL = re.compile(f"({_STRING}|{_NUMBER})", re.ASCII)
 _HOLE = re.compile(r"('s'|\b0\b)", re.ASCII)
+_PART = r"(?:[A-Za-z_][A-Za-z0-9_]*|`[^`]+`)"
+_ANY_NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
+_NAME = re.compile(f"'s'|{_ANY_NAME}")
+QUOTED_HOLE = "'s'"
+_MARK = "\x01"  # stands before the number of a name in a template: no text that is read has it
 MAX_PLANNED_BOXES = 16
 
 
@@ -49,6 +58,42 @@ def shapes_of(texts: ArrowArray) -> ArrowArray:
     """The shape of each text: its strings replaced by 's', its numbers by 0."""
     shapes = pc.replace_substring_regex(texts, _STRING, "'s'")
     return pc.replace_substring_regex(shapes, _NUMBER, "0").dictionary_encode()
+
+
+class Template(NamedTuple):
+    """A shape less the names of its attributes: filters with the same template have the same tree but for names."""
+
+    text: str  # with a mark and a letter for each name, the same letter for the same attribute
+    types: tuple[DataType, ...]  # of the attributes, by letter
+
+
+def template_of(shape: str, domain: Domain) -> tuple[Template, tuple[Path, ...]] | None:
+    """A shape's template and the attributes it has names of; None where a name is not known."""
+    if _MARK in shape:
+        return None
+    names: dict[Path, DataType] = {}
+    pieces: list[str] = []
+    position = 0
+    for match in _NAME.finditer(shape):
+        word = match.group()
+        after = shape[match.end() :].lstrip()[:3]
+        upper = word.upper()
+        if word == "'s'" or upper in KEYWORDS or after[:1] == "(" or (upper in TYPED_LITERALS and after == "'s'"):
+            continue
+        found = _find(word, domain)
+        if found is None:
+            return None
+        names.setdefault(*found)
+        pieces += [shape[position : match.start()], _MARK, chr(ord("A") + list(names).index(found[0]))]
+        position = match.end()
+    return Template("".join([*pieces, shape[position:]]), tuple(names.values())), tuple(names)
+
+
+def _find(name: str, domain: Domain) -> tuple[Path, DataType] | None:
+    try:
+        return domain.find(tuple(part.strip("`") for part in re.findall(_PART, name)))
+    except DomainError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +127,26 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to compute the boxes of every filter of a shape from its holes."""
+    """How to compute the boxes of every filter of a shape, or a template, from its holes."""
 
-    shape: str
-    root: PlannedLeaf | PlannedNode
+    template: str
+    root: PlannedLeaf | PlannedNode  # with the attributes of the filter it was made from
     residual: Expression | None  # the same for every filter of the shape
 
     def literals(self, texts: ArrowArray) -> list[ArrowArray]:
         """The texts in the holes, a column for each."""
-        pieces = _HOLE.split(self.shape)
-        pattern = "".join(
-            re.escape(piece) if i % 2 == 0 else f"(?P<h{i // 2}>{_STRING if piece[0] == chr(39) else _NUMBER})"
-            for i, piece in enumerate(pieces)
-        )
+        pattern = ""
+        for i, piece in enumerate(_HOLE.split(self.template)):
+            if i % 2:
+                pattern += f"(?P<h{i // 2}>{_STRING if piece == QUOTED_HOLE else _NUMBER})"
+            else:
+                pattern += _ANY_NAME.join(map(re.escape, re.split(f"{_MARK}.", piece)))
         found: ArrowArray = pc.extract_regex(texts, pattern=f"^{pattern}$")
         return [found.field(i) for i in range(found.type.num_fields)]
 
 
-def plan(text: str, shape: str, lexed: Lexed, expression: Expression) -> Plan | None:
-    """The plan of a shape from its first filter; None where every filter of it wants the full parse."""
+def plan(text: str, shape: str, template: str, lexed: Lexed, expression: Expression) -> Plan | None:
+    """The plan of a template from its first filter; None where every filter of it wants the full parse."""
     holes = _holes(text, shape, lexed)
     if not holes:
         return None
@@ -117,7 +163,7 @@ def plan(text: str, shape: str, lexed: Lexed, expression: Expression) -> Plan | 
         return None
     rest = list(dict.fromkeys(rest))
     residual = None if not rest else rest[0] if len(rest) == 1 else And(tuple(rest))
-    return Plan(shape, root, residual)
+    return Plan(template, root, residual)
 
 
 def _is_rest(condition: Expression) -> bool:

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import ClassVar, TypeAlias
 from typing import Literal as Choice
-from typing import TypeAlias
 
 from tidings.model.types import BOOLEAN, DataType
 
@@ -78,8 +78,15 @@ class Call:
     type: DataType
 
 
+class Predicate:
+    """What is TRUE, FALSE or NULL."""
+
+    __slots__ = ()
+    type: ClassVar[DataType] = BOOLEAN
+
+
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Predicate):
     """NULL where an operand is NULL, but for `<=>`, which is never NULL."""
 
     op: Choice["=", "<", "<=", ">", ">=", "<=>"]
@@ -88,7 +95,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class In:
+class In(Predicate):
     """True where the operand equals an item; else NULL where the operand or an item is NULL."""
 
     operand: Expression
@@ -96,7 +103,7 @@ class In:
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class Like(Predicate):
     """`%` any characters, `_` one; `escape` before either, or before itself, takes it as it is."""
 
     operand: Expression
@@ -106,7 +113,7 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
-class RLike:
+class RLike(Predicate):
     """True where RE2 finds `pattern` somewhere in the operand."""
 
     operand: Expression
@@ -115,7 +122,7 @@ class RLike:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayContains:
+class ArrayContains(Predicate):
     """NULL where the array or the item is NULL, or where it is not found among NULLs."""
 
     array: Expression
@@ -123,24 +130,24 @@ class ArrayContains:
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(Predicate):
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(Predicate):
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class And:
+class And(Predicate):
     """Two or more operands, none of them an And."""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(Predicate):
     """Two or more operands, none of them an Or."""
 
     operands: tuple[Expression, ...]
@@ -150,13 +157,6 @@ Expression: TypeAlias = (
     Literal | Reference | Cast | Arithmetic | Negate | Call
     | Comparison | In | Like | RLike | ArrayContains | IsNull | Not | And | Or
 )  # fmt: skip
-
-
-def type_of(expression: Expression) -> DataType:
-    """The type of any expression: predicates are boolean."""
-    if isinstance(expression, Literal | Reference | Cast | Arithmetic | Negate | Call):
-        return expression.type
-    return BOOLEAN
 
 
 def operands_of(expression: Expression) -> tuple[Expression, ...]:
