@@ -56,8 +56,9 @@ format: $(STAMP) ## put the code into its one format
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
-bench: $(STAMP) ## measure, and write the figures to benchmarks/results
+bench: $(STAMP) ## measure, and write the figures to benchmarks/results and the pictures to docs/pictures
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.plots
 
 fuzz: $(STAMP) ## interpreter, matcher and Spark against each other on a million pairs
 	$(BIN)/python -m tidings.testing.fuzz

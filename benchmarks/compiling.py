@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.options import Options
 from benchmarks.record import cpu_seconds
 from tidings.model.domain import Attribute, Domain
 from tidings.model.filter.compile import compile_filters
@@ -43,12 +44,13 @@ SHAPES = {
 }
 
 
-def run() -> Iterator[dict[str, Any]]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Rows of filters a second, each checked against the full parse before it is timed."""
+    count = SAME_SHAPES // 10 if options.quick else SAME_SHAPES
     for name, shape in SHAPES.items():
-        yield _row(f"one shape: {name}", pa.array([shape(k) for k in range(SAME_SHAPES)]), DOMAIN)
-    for name in ("bluedove", "alerts", "strings", "mixed"):
-        workload = getattr(workloads, name)(subscriptions=SAME_SHAPES, events=1)
+        yield _row(f"one shape: {name}", pa.array([shape(k) for k in range(count)]), DOMAIN)
+    for name in options.workloads:
+        workload = workloads.WORKLOADS[name](subscriptions=count, events=1)
         yield _row(f"workload: {name}", workload.filters, workload.domain)
     yield _row("every shape new", pa.array(list(_new_shapes())), DOMAIN, forget=True)
 

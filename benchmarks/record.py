@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -10,19 +11,30 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-_VERSIONS = ("numpy", "pyarrow", "sqlglot", "google-re2")
+_VERSIONS = ("numpy", "pyarrow", "sqlglot", "google-re2", "numba", "duckdb", "polars", "rtree")
 
 
-def write(name: str, question: str, rows: list[dict[str, Any]]) -> Path:
-    """Write one benchmark's rows to its result file."""
+def write(name: str, question: str, rows: list[dict[str, Any]], *, same: tuple[str, ...] = ()) -> Path:
+    """Write one benchmark's rows to its result file.
+
+    With `same`, rows of an earlier run stay that differ from every new one in these keys: a part
+    can then be measured again. Each row says where and when it was measured.
+    """
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    result = {"benchmark": name, "question": question, **circumstances(), "rows": rows}
+    now = circumstances()
+    rows = [row | {"date": now["date"], "commit": now["commit"], "load": now["machine"]["load"]} for row in rows]
+    if same and path.exists():
+        measured = {tuple(row[key] for key in same) for row in rows}
+        earlier = json.loads(path.read_text())["rows"]
+        rows = [row for row in earlier if tuple(row[key] for key in same) not in measured] + rows
+        rows.sort(key=lambda row: [row[key] for key in same])
+    result = {"benchmark": name, "question": question, **now, "rows": rows}
     path.write_text(json.dumps(result, indent=1) + "\n")
     return path
 
@@ -39,9 +51,14 @@ def circumstances() -> dict[str, Any]:
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
             "load": round(os.getloadavg()[0], 2),
         },
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in _VERSIONS},
+        "versions": {"python": platform.python_version()} | dict(_installed()),
     }
+
+
+def _installed() -> Iterator[tuple[str, str]]:
+    for name in _VERSIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            yield name, importlib.metadata.version(name)
 
 
 def _cpu() -> str:

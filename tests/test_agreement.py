@@ -121,10 +121,11 @@ def test_a_matcher_that_is_wrong_is_caught_with_the_part_of_the_filter_that_show
 
 def test_the_judge_tells_errors_from_nulls_and_says_what_a_plain_where_says(spark: SparkSession) -> None:
     filters = ["1 / l > 0.1", "l IS NOT NULL AND s RLIKE 'b'", "s = 5", "p.r = 1 OR p.r IS NULL", "nowhere = 1"]
+    filters.append(f"d < {'9' * 39}")
     verdict = spark_truth(spark, TABLE_DOMAIN, [*TABLE_EVENTS, {"l": 0}], filters)
     assert verdict.outcomes[0].tolist()[3:] == [NULL, RAISED]
     assert verdict.outcomes[2].tolist()[:2] == [RAISED, 1]
-    assert list(verdict.refusals) == [4]
+    assert list(verdict.refusals) == [4, 5]
     frame = events_frame(spark, read_events([*TABLE_EVENTS, {"l": 0}], TABLE_DOMAIN))
     for number in (1, 3):
         assert frame.filter(filters[number]).count() == int(verdict.truth[number].sum())

@@ -102,7 +102,8 @@ def _sorted_conjuncts(shape: str) -> tuple[tuple[str, ...], list[int]]:
 def _class(key: tuple[str, ...], parts: list[tuple[list[int], Any]], types: dict[str, str]) -> Class:
     subscriptions = np.concatenate([np.array(numbers, np.int64) for numbers, _ in parts])
     order = np.argsort(subscriptions)
-    conjuncts, columns = [], []
+    conjuncts: list[Conjunct] = []
+    columns: list[Any] = []
     for text in key:
         names = tuple(_NAME.findall(text))
         places = tuple(range(len(columns), len(columns) + text.count("?")))

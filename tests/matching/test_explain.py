@@ -158,7 +158,7 @@ def test_a_match_is_printed_with_the_branch_that_held() -> None:
         '✓ matches subscription "ana"',
         "  ✓ all of",
         "    ✓ origin = 'JFK'                 origin is 'JFK'",
-        "    ✓ any of (held: 2)",
+        "    ✓ any of (branch 2 held)",
         "      ✗ delay > 60                   delay is 45: 15 below 60",
         "      ✓ fare IS NULL                 fare is NULL",
     ]
@@ -170,7 +170,7 @@ def test_a_miss_is_printed_with_what_it_lacks() -> None:
         "✗ does not match: 2 predicates short",
         "  ✗ all of",
         "    ✗ not",
-        "      ✓ any of (held: 1)",
+        "      ✓ any of (branch 1 held)",
         "        ✓ origin = 'JFK'             origin is 'JFK'",
         "        ? fare > 100.00              fare is NULL",
         "    ✓ dest = 'LAX'                   dest is 'LAX'",

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.model.event import EventBatch
-from tidings.model.filter.columnar import ArrowArray, Codes, Intervals
+from tidings.model.filter.columnar import ArrowArray, Codes
 from tidings.model.filter.planned import double_ordinals
 from tidings.model.filter.tree import Path
 from tidings.model.types import DataType
@@ -52,17 +52,17 @@ class Columns:
             self._values[path] = _column(self.batch.columns[path], self.batch.domain.leaves[path])
         return self._values[path]
 
-    def codes(self, path: Path, intervals: Intervals) -> tuple[Codes, Mask]:
-        """The codes of an attribute's values, and which are not NULL."""
-        if intervals.keys is not None:
-            return _codes_among(self.batch.columns[path], intervals.keys)
-        column = self.values(path)
-        match intervals.type.name:
+    def codes(self, path: Path, keys: ArrowArray | None = None) -> tuple[Codes, Mask]:
+        """The codes of an attribute's values, among `keys` where those give them, and which are not NULL."""
+        if keys is not None:
+            return _codes_among(self.batch.columns[path], keys)
+        column, type_ = self.values(path), self.batch.domain.leaves[path]
+        match type_.name:
             case "float" | "double":
                 return double_ordinals(column.values.astype(np.float64)), column.valid
             case "decimal":
                 digits = decimal.Context(prec=80)
-                unscaled = [int(value.scaleb(intervals.type.scale, digits)) for value in column.values]
+                unscaled = [int(value.scaleb(type_.scale, digits)) for value in column.values]
                 return np.array(unscaled, np.int64), column.valid
         return column.values.astype(np.int64), column.valid
 

@@ -264,7 +264,8 @@ def _lines(reason: Reason, level: int) -> list[str]:
     if reason.kind == "predicate":
         return _predicate_lines(reason, indent)
     holding = [str(number) for number, branch in enumerate(reason.branches, 1) if branch.outcome]
-    note = f" (held: {', '.join(holding)})" if reason.kind == "any of" and holding else ""
+    branches = "branch" if len(holding) == 1 else "branches"
+    note = f" ({branches} {', '.join(holding)} held)" if reason.kind == "any of" and holding else ""
     head = f"{indent}{_MARKS[reason.outcome]} {reason.kind}{note}"
     return [head, *(line for branch in reason.branches for line in _lines(branch, level + 1))]
 

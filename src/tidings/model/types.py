@@ -60,6 +60,9 @@ class DataType:
     def __hash__(self) -> int:
         return hash(self.name) ^ self.precision << 8 ^ self.scale
 
+    def __repr__(self) -> str:
+        return f"DataType({str(self)!r})"
+
     def __str__(self) -> str:
         match self.name:
             case "decimal":

@@ -4,6 +4,7 @@ oracle       every filter on every event, the plain way
 generate     domains and events at random; filter_texts: filters; cases: all three together
 strategies   the same for Hypothesis
 workloads    bluedove, alerts, strings, mixed: what benchmarks name, defined once
+data         real events, where there are any
 spark        Spark as an independent judge
 agreement    Spark, the interpreter and the matcher against each other; fuzz: in bulk, `make fuzz`
 """

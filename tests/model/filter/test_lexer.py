@@ -104,6 +104,9 @@ def test_a_shape_is_the_text_less_its_literals_blanks_and_case_of_keywords() -> 
         ("a = 1e50F", 5, "out of range for a float"),
         ("a = 1.5L", 5, "is no number"),
         ("a = " + "9" * 39, 5, "more than 38 digits"),
+        ("a = " + "9" * 100_000, 5, "more than 38 digits"),
+        ("a = -" + "9" * 100_000 + "L", 6, "out of range for a bigint"),
+        ("a = \u0663", 5, "'\u0663' is no number"),
         (r"a = '\ud83d'", 5, "not valid Unicode"),
         (r"a = '\U00110000'", 5, "not valid Unicode"),
         ("été = 1", 1, "unexpected 'é'"),
@@ -111,6 +114,9 @@ def test_a_shape_is_the_text_less_its_literals_blanks_and_case_of_keywords() -> 
         ("a = ?", 5, "unexpected '?'"),
         ("a = :x", 5, "unexpected ':'"),
         ("a[0] = 1", 2, "unexpected '['"),
+        ("a::string = '1'", 2, "there are no casts"),
+        ("a || 'x' = 'yx'", 3, "there is nothing that joins strings"),
+        ("a LIKE ANY ('x%', 'y%')", 8, "write a LIKE 'x%' OR a LIKE 'y%'"),
         ("!a", 1, "unexpected '!'"),
         ("a = 1 -- b", 7, "comments"),
         ("a /* b */ = 1", 3, "comments"),
@@ -135,6 +141,13 @@ def test_what_the_language_lacks_is_refused_at_its_place(text: str, column: int 
 
 def _literals(text: str) -> list[Literal]:
     return [literal.value() for literal in lex(text).literals]
+
+
+def test_an_error_shows_the_beginning_of_a_long_text_only() -> None:
+    for text in ("9" * 100_000, "9" * 100_000 + "L", "1e" + "9" * 5_000, "9" * 100_000 + "x"):
+        with pytest.raises(FilterError) as raised:
+            _literals(f"a = {text}")
+        assert len(str(raised.value)) < 250
 
 
 @pytest.mark.parametrize(

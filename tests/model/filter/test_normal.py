@@ -61,7 +61,8 @@ def test_an_event_is_in_a_box_exactly_when_the_filter_holds(case: Case) -> None:
     [
         "a > 5 AND a < 3", "a = 1 AND a = 2", "a IS NULL AND a > 1", "FALSE", "1 = 2", "a = NULL", "a NOT IN (1, NULL)",
         "a IN (NULL)", "a > 2147483647", "s < ''", "f AND NOT f", "a = 1.5", "NULL > a", "NOT (a = 1 OR a != 1)",
-        "e = 1.234", "a BETWEEN 3 AND 2", "1 / 0 = 1", "(a = 1 OR a = 2) AND (a = 3 OR a = 4)",
+        "e = 1.234", "a < a", "NOT a = a", "NOT (a <=> a)", "a BETWEEN 3 AND 2", "1 / 0 = 1",
+        "(a = 1 OR a = 2) AND (a = 3 OR a = 4)",
     ],
 )  # fmt: skip
 def test_filters_that_nothing_can_match_are_recognised(text: str) -> None:
@@ -70,7 +71,8 @@ def test_filters_that_nothing_can_match_are_recognised(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["TRUE", "1 = 1", "a IS NULL OR a IS NOT NULL", "NOT FALSE OR a = 1", "NULL <=> NULL", "'a' LIKE 'a%'",
+    ["TRUE", "1 = 1", "a IS NULL OR a IS NOT NULL", "NOT FALSE OR a = 1", "NULL <=> NULL", "'a' LIKE 'a%'", "a <=> a",
+     "a = a OR a IS NULL",
      "a > 1 OR a <= 1 OR a IS NULL", "NOT (a <=> 5) OR a = 5"],
 )  # fmt: skip
 def test_filters_that_everything_matches_are_recognised(text: str) -> None:
@@ -113,10 +115,24 @@ def test_twenty_choices_of_two_stay_small() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "NOT (" + " OR ".join(f"(a = {k} AND b = {k} AND d = {k})" for k in range(300)) + ")",
+        " AND ".join(f"(a = {k} OR b = {k} OR d > {k} OR s = '{k}')" for k in range(300)),
+    ],
+)
+def test_what_is_past_the_limit_is_one_residual_that_all_boxes_share(text: str) -> None:
+    form = _form(text)
+    assert 1 < len(form.boxes) <= MAX_BOXES
+    assert len({id(box.residual) for box in form.boxes}) == 1
+
+
+@pytest.mark.parametrize(
     ("text", "description"),
     [
         ("d > 8.3 AND d < 8.7", "1 box\n  d: > 8.3 and < 8.7"),
         ("s LIKE 'ab%' OR a != 5", "2 boxes\n  s: >= 'ab' and < 'ac'\n  or\n  a: <= 4, or >= 6"),
+        ("a >= 100 AND b < 100", "1 box\n  a: >= 100\n  b: <= 99"),
         ("a IS NULL", "1 box\n  a: NULL"),
         (
             "e >= 1.5 AND day < '2020-01-01' AND a > b",

@@ -136,6 +136,7 @@ def test_names_are_found_as_spark_finds_them(text: str) -> None:
         ("st LIKE st", "the pattern of LIKE is a string literal at column 9"),
         (r"st LIKE 'a\\b'", "LIKE cannot read the pattern"),
         ("st LIKE 'a' ESCAPE 'ab'", "ESCAPE takes one character at column 20"),
+        ("st RLIKE 'a' ESCAPE '!'", "filter: ESCAPE follows LIKE or ILIKE at column 1"),
         ("st RLIKE '('", "RLIKE cannot read the pattern"),
         (r"st RLIKE r'(a)\1'", "RLIKE cannot read the pattern"),
         ("i", "a filter is a condition, and this is of type int at column 1"),
@@ -164,7 +165,8 @@ def test_names_are_found_as_spark_finds_them(text: str) -> None:
         ("`x", "filter: the ` is never closed at column 1"),
         ("SELECT * FROM t", "filter"),
         ("i = (SELECT 1)", "filter"),
-        ("i IN (SELECT 1)", "filter"),
+        ("i IN (SELECT l FROM t)", "filter: 'SELECT' is not in the language at column 7; a filter is a condition"),
+        ("x" * 100_000 + " = 1", "filter: unknown attribute 'xxxxx"),
         ("*", "filter"),
         ("address.* = 1", "filter"),
     ],
@@ -173,6 +175,7 @@ def test_a_bad_filter_is_refused_with_its_place_and_what_to_do(text: str, messag
     with pytest.raises(FilterError) as raised:
         parse_filter(text, DOMAIN)
     assert message in str(raised.value)
+    assert len(str(raised.value)) < 400
 
 
 def test_what_is_not_text_is_no_filter() -> None:

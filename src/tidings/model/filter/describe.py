@@ -65,14 +65,15 @@ def _describe_interval(low: Cut, high: Cut, type_: DataType) -> str:
     else:
         if high - low == 1:
             return _show(low, type_)
-        lower = "" if low == first else _shorter((">=", _show(low, type_)), (">", _show(low - 1, type_)))
-        upper = "" if high == last else _shorter(("<=", _show(high - 1, type_)), ("<", _show(high, type_)))
+        lower = "" if low == first else _bound((">=", low), (">", low - 1), type_)
+        upper = "" if high == last else _bound(("<=", high - 1), ("<", high), type_)
     return " and ".join(part for part in (lower, upper) if part)
 
 
-def _shorter(*bounds: tuple[str, str]) -> str:
+def _bound(inner: tuple[str, int], outer: tuple[str, int], type_: DataType) -> str:
     """Of `>= 8.300000000000002` and `> 8.3`, which are the same, the one that was meant."""
-    sign, value = min(bounds, key=lambda bound: len(bound[1]))
+    bounds = [(sign, _show(place, type_)) for sign, place in (inner, outer)]
+    sign, value = bounds[0] if type_.is_integral else min(bounds, key=lambda bound: len(bound[1]))
     return f"{sign} {value}"
 
 

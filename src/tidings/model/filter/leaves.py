@@ -53,6 +53,10 @@ def solve(predicate: Expression) -> Leaf | None:
             return Leaf(path, type_, ValueSet(((1, 2),)), ValueSet(((0, 1),)))
         case IsNull(Reference(path, type_)) if type_.is_scalar:
             return Leaf(path, type_, ONLY_NULL, not_null(type_))
+        case Comparison(op, Reference(path, type_), Reference() as other) if other.path == path and op != "<=>":
+            # A value is equal to itself, NaN too, and NULL is not known to be.
+            always = op in ("=", "<=", ">=")
+            return Leaf(path, type_, not_null(type_) if always else EMPTY, EMPTY if always else not_null(type_))
         case Comparison(op, left, right):
             if (literal := _constant(right)) is not None:
                 return _comparison(op, left, literal.value, literal.type)

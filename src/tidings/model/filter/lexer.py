@@ -49,6 +49,8 @@ INSTEAD = {
     "INTERVAL": "write the point in time, as TIMESTAMP '2024-05-01 00:00:00Z'",
     "FROM": "write NOT (a <=> b) for 'is distinct from'",
     "WHEN": "write the cases as AND and OR",
+    "ANY": "write a LIKE 'x%' OR a LIKE 'y%'",
+    "ALL": "write a LIKE 'x%' AND a LIKE 'y%'",
     "X": "binary values are carried along, not filtered",
 }
 
@@ -57,11 +59,12 @@ _TOKEN = re.compile(
     \s*(?:
       (?P<raw>[rR](?:'[^']*'|"[^"]*"))
     | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:[lLsSyYfFdD]|[bB][dD])?(?![A-Za-z0-9_]))
+    | (?P<number>(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?(?:[lLsSyYfFdD]|[bB][dD])?(?![A-Za-z0-9_]))
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<quoted>`(?:[^`]|``)+`)
     | (?P<comment>--|/\*)
     | (?P<operator><=>|<>|!=|==|<=|>=|[=<>+\-*/%(),.])
+    | (?P<unreadable>\S)
     )
     """,
     re.VERBOSE | re.DOTALL,
@@ -120,24 +123,22 @@ class LiteralText(NamedTuple):
         value = cast(self.text, types.STRING, type_)
         if value is None:
             example = "2024-05-01" if type_ is types.DATE else "2024-05-01 12:30:00"
-            raise FilterError(f"'{self.text}' is not a {type_}", column=self.at, hint=f"write {self.kind} '{example}'")
+            reason = f"'{shortened(self.text)}' is not a {type_}"
+            raise FilterError(reason, column=self.at, hint=f"write {self.kind} '{example}'")
         return tree.Literal(value, type_, self.at)
 
 
 def lex(text: str) -> Lexed:
     """Split a filter into tokens, refusing what the language does not have."""
     reading = _Reading(text)
-    position = 0
-    for match in _TOKEN.finditer(text):
-        if match.start() != position:
-            break
-        position = match.end()
+    # Every match begins where the one before it ended: no search, which could take quadratic time.
+    for match in _TOKEN.finditer(text, 0, len(text.rstrip())):
         kind = match.lastgroup
         assert kind is not None
         start, end = match.span(kind)
+        if kind == "unreadable":
+            raise _unreadable(text, start)
         reading.add(kind, text[start:end], start, end)
-    if text[position:].strip():
-        raise _unreadable(text, position + len(text[position:]) - len(text[position:].lstrip()))
     tokens = reading.tokens
     if not tokens:
         raise FilterError(
@@ -209,7 +210,7 @@ class _Reading:
 def _function(name: Token) -> Token:
     if name.written.lower() not in FUNCTIONS:
         hint = INSTEAD.get(name.written.upper()) or did_you_mean(name.written, FUNCTIONS)
-        raise FilterError(f"unknown function '{name.written}'", column=name.at, hint=hint)
+        raise FilterError(f"unknown function '{shortened(name.written)}'", column=name.at, hint=hint)
     return Token("function", name.written.lower(), name.at, name.written)
 
 
@@ -222,14 +223,17 @@ def _unreadable(text: str, position: int) -> FilterError:
     if character.isdigit():
         word = re.match(r"[\w.]+", text[position:])
         assert word is not None
-        return FilterError(f"'{word.group()}' is no number", column=column, hint="a name that starts so is back-quoted")
+        reason = f"'{shortened(word.group())}' is no number"
+        return FilterError(reason, column=column, hint="a name that starts so is back-quoted")
     if character.isalpha():
         return FilterError(f"unexpected '{character}'", column=column, hint="back-quote names with letters beyond a-z")
     hints = {
         "!": "write NOT", "|": "write OR", "&": "write AND", ";": "a filter is one condition",
         "?": "write the value itself", ":": "write the value itself", "[": "write array_contains(items, 'x')",
+        "::": INSTEAD["CAST"], "||": "there is nothing that joins strings; 'or' is written OR",
     }  # fmt: skip
-    return FilterError(f"unexpected {character!r}", column=column, hint=hints.get(character, ""))
+    hint = hints.get(text[position : position + 2]) or hints.get(character, "")
+    return FilterError(f"unexpected {character!r}", column=column, hint=hint)
 
 
 def _check_levels(tokens: list[Token]) -> None:
@@ -258,6 +262,11 @@ def _check_levels(tokens: list[Token]) -> None:
             raise too_deep(token.at)
     if open_levels:
         raise FilterError("a '(' is never closed", column=max(token.at for token in tokens if token.text == "("))
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, for an error that quotes it."""
+    return text if len(text) <= 60 else text[:60] + "…"
 
 
 def too_deep(column: int) -> FilterError:
@@ -301,35 +310,37 @@ def _number(literal: LiteralText, negative: bool) -> tree.Literal:
     suffix = text[len(text.rstrip("LSYFBD")) :]
     if suffix in ("L", "S", "Y"):
         type_ = {"L": types.BIGINT, "S": types.SMALLINT, "Y": types.TINYINT}[suffix]
-        return tree.Literal(_in_range(int(_whole(digits, literal)), type_, literal), type_, literal.at)
+        return tree.Literal(_in_range(Decimal(_whole(digits, literal)), type_, literal), type_, literal.at)
     if suffix in ("D", "F") or (not suffix and "E" in text):
         type_ = types.FLOAT if suffix == "F" else types.DOUBLE
         value = float(digits)
         if type_ is types.FLOAT:
             value = ctypes.c_float(value).value
         if math.isinf(value):
-            raise FilterError(f"{literal.text} is out of range for a {type_}", column=literal.at)
+            raise FilterError(f"{shortened(literal.text)} is out of range for a {type_}", column=literal.at)
         return tree.Literal(value, type_, literal.at)
     if not suffix and "." not in text:
-        number = int(digits)
+        number = Decimal(digits)  # of any length, unlike an int
         for type_ in (types.INT, types.BIGINT):
             low, high = type_.integer_range
             if low <= number <= high:
-                return tree.Literal(number, type_, literal.at)
+                return tree.Literal(int(number), type_, literal.at)
     return _decimal(Decimal(digits), literal)
 
 
 def _whole(digits: str, literal: LiteralText) -> str:
     if "." in digits or "E" in digits:
-        raise FilterError(f"'{literal.text}' is no number", column=literal.at, hint="L, S and Y follow whole numbers")
+        reason = f"'{shortened(literal.text)}' is no number"
+        raise FilterError(reason, column=literal.at, hint="L, S and Y follow whole numbers")
     return digits
 
 
-def _in_range(number: int, type_: types.DataType, literal: LiteralText) -> int:
+def _in_range(number: Decimal, type_: types.DataType, literal: LiteralText) -> int:
     low, high = type_.integer_range
     if not low <= number <= high:
-        raise FilterError(f"{literal.text} is out of range for a {type_}", column=literal.at, hint=f"{low} to {high}")
-    return number
+        reason = f"{shortened(literal.text)} is out of range for a {type_}"
+        raise FilterError(reason, column=literal.at, hint=f"{low} to {high}")
+    return int(number)
 
 
 def _decimal(value: Decimal, literal: LiteralText) -> tree.Literal:
@@ -339,7 +350,7 @@ def _decimal(value: Decimal, literal: LiteralText) -> tree.Literal:
     precision = max(len(digits) + max(0, exponent), scale)
     if precision > types.MAX_PRECISION:
         raise FilterError(
-            f"{literal.text} has more than {types.MAX_PRECISION} digits",
+            f"{shortened(literal.text)} has more than {types.MAX_PRECISION} digits",
             column=literal.at,
             hint="write it as a double, 1.5e0",
         )

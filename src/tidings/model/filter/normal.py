@@ -12,7 +12,7 @@ hull, the least box around it, still narrows the search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_, or_
@@ -21,7 +21,7 @@ from typing import TypeAlias
 from tidings.model.filter.interpret import evaluate
 from tidings.model.filter.leaves import solve
 from tidings.model.filter.sets import ValueSet, everything
-from tidings.model.filter.tree import And, Expression, Literal, Not, Or, Path, attributes_of, operands_of
+from tidings.model.filter.tree import And, Comparison, Expression, Literal, Not, Or, Path, attributes_of, operands_of
 from tidings.model.types import BOOLEAN, DataType
 
 MAX_BOXES = 256
@@ -100,6 +100,8 @@ def _push_down(expression: Expression, *, wanted: bool) -> _Part:
             source: Expression = expression if wanted else Not(expression)
             parts = [_push_down(operand, wanted=wanted) for operand in operands]
             return _all(parts, source) if isinstance(expression, And) == wanted else _any(parts, source)
+    if isinstance(expression, Comparison) and expression.op == "<=>" and expression.left == expression.right:
+        return _TRUE if wanted else _FALSE
     leaf = solve(expression)
     source = expression if wanted else Not(expression)
     if leaf is None:
@@ -194,11 +196,23 @@ def _boxes(part: _Part) -> list[Box]:
         case _Any():
             return _hull_box(part)
         case _All(parts, _, _):
-            boxes = [Box({})]
+            boxes, rest = [Box({})], list[_Part]()
             for inner in sorted(parts, key=_count):
-                expanded = _boxes(inner) if len(boxes) * _count(inner) <= MAX_BOXES else _hull_box(inner)
-                boxes = _distinct(met for box in boxes for other in expanded if (met := _meet(box, other)) is not None)
-            return boxes
+                if len(boxes) * _count(inner) <= MAX_BOXES:
+                    boxes = _distinct(_meet_each(boxes, _boxes(inner)))
+                else:
+                    rest.append(inner)
+            # Met once, at the end: the rest may be hundreds of parts, and the boxes share what is left of them.
+            return list(_meet_each(boxes, _hull_box(_All(tuple(rest), _conjunction(rest))))) if rest else boxes
+
+
+def _meet_each(boxes: list[Box], others: list[Box]) -> Iterator[Box]:
+    return (met for box in boxes for other in others if (met := _meet(box, other)) is not None)
+
+
+def _conjunction(parts: list[_Part]) -> Expression:
+    conjuncts = [conjunct for part in parts for conjunct in _conjuncts(part.source)]
+    return And(tuple(conjuncts)) if len(conjuncts) > 1 else conjuncts[0]
 
 
 def _distinct(boxes: Iterable[Box]) -> list[Box]:

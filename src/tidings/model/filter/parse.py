@@ -21,7 +21,7 @@ from tidings.errors import DomainError, FilterError, did_you_mean
 from tidings.model import types
 from tidings.model.domain import Domain
 from tidings.model.filter import coerce
-from tidings.model.filter.lexer import FUNCTIONS, INSTEAD, MAX_LEVELS, Lexed, lex, too_deep
+from tidings.model.filter.lexer import FUNCTIONS, INSTEAD, MAX_LEVELS, Lexed, lex, shortened, too_deep
 from tidings.model.filter.tree import (
     And,
     Arithmetic,
@@ -81,14 +81,15 @@ def _parse_shape_of(lexed: Lexed) -> exp.Expr:
     description, end = parsed
     token = lexed.token_at(end)
     if token.kind == "name" and token is not lexed.tokens[0]:
-        for word in (token, lexed.tokens[0]):
+        before = lexed.tokens[lexed.tokens.index(token) - 1]
+        for word in (token, before, lexed.tokens[0]):
             if word.written.upper() in INSTEAD:
                 hint = INSTEAD[word.written.upper()]
                 raise FilterError(f"'{word.written}' is not in the language", column=word.at, hint=hint)
     elif "Required" in description:
         raise FilterError(f"something is missing after '{token.written}'", column=token.at)
     hint = "is an operator missing before it?" if token.kind in ("name", "literal") else ""
-    raise FilterError(f"unexpected '{token.written}'", column=token.at, hint=hint)
+    raise FilterError(f"unexpected '{shortened(token.written)}'", column=token.at, hint=hint)
 
 
 @lru_cache(maxsize=16_384)
@@ -146,7 +147,7 @@ class _Resolver:
             raise FilterError("unexpected '*'", column=self._column_of(syntax), hint="name an attribute")
         parts = tuple(part.name for part in syntax.parts)  # type: ignore[attr-defined]
         column = self._lexed.token_at(int(syntax.parts[0].meta["start"])).at  # type: ignore[attr-defined]
-        name = ".".join(parts)
+        name = shortened(".".join(parts))
         try:
             found = self._domain.find(parts)
         except DomainError as error:
@@ -258,6 +259,8 @@ class _Resolver:
         escape = self.expression(syntax.args["expression"])
         if not isinstance(escape, Literal) or not isinstance(escape.value, str) or len(escape.value) != 1:
             raise FilterError("ESCAPE takes one character", column=_column(escape), hint="write LIKE '10!%' ESCAPE '!'")
+        if not isinstance(syntax.this, exp.Like | exp.ILike):
+            raise FilterError("ESCAPE follows LIKE or ILIKE", column=self._column_of(syntax))
         return self._pattern(syntax.this, escape=escape.value)
 
     def _pattern(self, syntax: exp.Expr, *, escape: str) -> Expression:
@@ -265,9 +268,7 @@ class _Resolver:
         return Not(matched) if syntax.args.get("negate") else matched
 
     def _positive_pattern(self, syntax: exp.Expr, *, escape: str) -> Expression:
-        name = _PATTERNS.get(type(syntax))
-        if name is None:
-            raise FilterError("ESCAPE follows LIKE or ILIKE", column=self._column_of(syntax))
+        name = _PATTERNS[type(syntax)]
         operand = self._operand(syntax.this)
         if isinstance(operand, Literal) and operand.value is None:
             operand = Literal(None, types.STRING)
@@ -382,7 +383,7 @@ class _Resolver:
             return Cast(operand, target)
         value = cast(operand.value, source, target)
         if value is None and operand.value is not None:
-            raise FilterError(f"{operand.value!r} is not a {target}", column=operand.at or None)
+            raise FilterError(f"{shortened(repr(operand.value))} is not a {target}", column=operand.at or None)
         return Literal(value, target, operand.at)
 
     def _mismatch(self, left: Expression, right: Expression, what: str) -> FilterError:

@@ -1,0 +1,100 @@
+"""What do 10,000 changes a second cost matching?
+
+Alerts with 1,000,000 subscriptions, batches of 1,000 events; between two batches come the changes
+that fell due meanwhile by the clock, half of them new subscriptions of shapes known before, half
+removals. All CPU time counts: the changes themselves, slower matching, merging in the background.
+
+Expected: below 25 % of the events per core-second without changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import tidings
+from benchmarks.options import Options
+from tidings.testing import workloads
+
+SUBSCRIPTIONS = 1_000_000
+CHANGES_PER_SECOND = 10_000
+SECONDS = 10.0  # by the clock, long enough for a delta to be merged
+BATCH = 1_000
+ROUNDS = 3
+
+
+def run(options: Options) -> Iterator[dict[str, Any]]:
+    """One row; none while the matcher cannot be changed."""
+    if not hasattr(tidings.Matcher, "remove"):
+        return
+    subscriptions = 20_000 if options.quick else SUBSCRIPTIONS
+    seconds = 1.0 if options.quick else SECONDS
+    spare = int(ROUNDS * seconds * CHANGES_PER_SECOND)
+    workload = workloads.alerts(subscriptions=subscriptions + spare, events=20 * BATCH)
+    ids = np.arange(subscriptions + spare)
+    table = pa.table({"id": ids, "filter": workload.filters})
+    matcher = tidings.Matcher(table.slice(0, subscriptions), workload.domain)
+    stream = _Stream(matcher, workload.events, table, subscriptions)
+    stream.check()
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(ROUNDS):
+        for changing, found in rates.items():
+            found.append(stream.events_per_core_second(seconds, changing=changing))
+    stream.check()
+    unchanged, changed = (float(np.median(found)) for found in rates.values())
+    yield {
+        "workload": workload.name,
+        "subscriptions": subscriptions,
+        "changes_per_second": CHANGES_PER_SECOND,
+        "events_per_core_second_unchanged": round(unchanged),
+        "events_per_core_second_changing": round(changed),
+        "cost_percent": round(100 * (1 - changed / unchanged), 1),
+        "spread": round((max(rates[True]) - min(rates[True])) / changed, 2),
+        "changes": stream.changes,
+        "seeds": f"{workloads.SUBSCRIPTION_SEED}, {workloads.EVENT_SEED}",
+    }
+
+
+class _Stream:
+    """Batches of events, and a supply of changes: subscriptions are added in order, and the oldest removed."""
+
+    def __init__(self, matcher: tidings.Matcher, events: Any, table: pa.Table, present: int) -> None:
+        self._matcher: Any = matcher
+        self._events = events
+        self._table = table
+        self._oldest, self._next = 0, present
+
+    @property
+    def changes(self) -> int:
+        return 2 * self._oldest
+
+    def events_per_core_second(self, seconds: float, *, changing: bool) -> float:
+        matched, changed = 0, 0
+        started, cpu_started = time.perf_counter(), time.process_time()
+        while (elapsed := time.perf_counter() - started) < seconds:
+            if changing:
+                due = int(elapsed * CHANGES_PER_SECOND / 2) - changed
+                self._change(due)
+                changed += due
+            self._matcher.match(self._events.slice(matched % len(self._events), BATCH))
+            matched += BATCH
+        return matched / (time.process_time() - cpu_started)
+
+    def _change(self, count: int) -> None:
+        """So many additions and as many removals."""
+        if count:
+            self._matcher.add(self._table.slice(self._next, count))
+            self._matcher.remove(self._table["id"].slice(self._oldest, count).to_pylist())
+            self._next += count
+            self._oldest += count
+
+    def check(self) -> None:
+        """A matcher made afresh of what is subscribed now finds the same."""
+        events = self._events.slice(0, 50)
+        fresh = tidings.Matcher(self._table.slice(self._oldest, self._next - self._oldest), self._matcher.domain)
+        found, expected = (sorted(matcher.match(events).pairs()) for matcher in (self._matcher, fresh))
+        assert found == expected, "the changed matcher finds something else than one made afresh"

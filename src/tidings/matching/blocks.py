@@ -1,0 +1,186 @@
+"""The engine for wide ranges over shared attributes: blocks of similar entries, compared 32 at a time.
+
+Entries that constrain the same attributes are ordered like the leaves of a k-d tree and cut into
+blocks. A block whose bounding box does not hold an event is passed over, for 32 events at once;
+else its entries are compared with the event, 32 at once, in bytes: the high bits of the cells. A
+byte strictly between the ends of a range decides; at an end, the codes themselves are compared.
+"""
+
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg"
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching.encode import CELL_BITS, Coder, Encoded, cells_of
+from tidings.matching.entries import Entries
+from tidings.matching.pairs import Pairs
+from tidings.matching.simd import LANES, lowest_bit, ranges_holding, ranges_touching, values_within
+
+BLOCK = 256  # entries
+_SHIFT = CELL_BITS - 8
+_FULL = np.uint32(0xFFFF_FFFF)
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The entries of one class, all constraining the attributes `dimensions`."""
+
+    dimensions: npt.NDArray[np.int64]
+    outputs: npt.NDArray[np.int32]  # of the entries, in the order of the blocks, padded with -1
+    low_bytes: Bytes  # dimensions × entries
+    high_bytes: Bytes
+    lows: npt.NDArray[np.int64]  # entries × dimensions
+    highs: npt.NDArray[np.int64]
+    box_lows: Bytes  # blocks × dimensions
+    box_highs: Bytes
+
+    @property
+    def bytes(self) -> int:
+        arrays = (self.outputs, self.low_bytes, self.high_bytes, self.lows, self.highs, self.box_lows, self.box_highs)
+        return sum(array.nbytes for array in arrays)
+
+    def match(self, events: Encoded, pairs: Pairs) -> None:
+        """Add the (event, output) pairs that match."""
+        padded = -(-events.count // LANES) * LANES
+        values = np.zeros((len(self.dimensions), padded), np.uint8)
+        values[:, : events.count] = events.cells[self.dimensions] >> _SHIFT
+        rows = np.ascontiguousarray(values.T)
+        match = _kernel(len(self.dimensions))
+        block, group = np.uint64(0), np.uint64(0)
+        while block < len(self.box_lows):
+            pairs.reserve(LANES * BLOCK)
+            count, block, group = match(
+                values, rows, events.codes, self.dimensions, self.outputs, self.low_bytes, self.high_bytes, self.lows,
+                self.highs, self.box_lows, self.box_highs, np.uint64(events.count), pairs.events, pairs.outputs,
+                np.uint64(pairs.count), np.uint64(block), np.uint64(group),
+            )  # fmt: skip
+            pairs.count = int(count)
+
+
+def blocks_of(
+    chosen: npt.NDArray[np.int64], entries: Entries, outputs: npt.NDArray[np.int32], coders: list[Coder]
+) -> Blocks:
+    """Build the blocks of some entries that all constrain the same attributes."""
+    first = entries.offsets[chosen]
+    width = int(entries.offsets[chosen[0] + 1] - first[0])
+    rows = first[:, None] + np.arange(width)
+    dimensions = entries.attributes[rows[0]].astype(np.int64)
+    lows, highs = entries.lows[rows], entries.highs[rows]
+    low_bytes, high_bytes = (
+        np.column_stack([cells_of(ends[:, d], coders[a].edges) >> _SHIFT for d, a in enumerate(dimensions)]).astype(
+            np.uint8
+        )
+        for ends in (lows, highs)
+    )
+    order = _kd_order(low_bytes.astype(np.int16) + high_bytes)
+    padding = -len(order) % BLOCK
+    blocks = (len(order) + padding) // BLOCK
+    low_bytes = np.vstack([low_bytes[order], np.full((padding, width), 255, np.uint8)])
+    high_bytes = np.vstack([high_bytes[order], np.zeros((padding, width), np.uint8)])
+    shape = (blocks, BLOCK, width)
+    return Blocks(
+        dimensions=dimensions,
+        outputs=np.concatenate([outputs[chosen[order]], np.full(padding, -1, np.int32)]),
+        low_bytes=np.ascontiguousarray(low_bytes.T),
+        high_bytes=np.ascontiguousarray(high_bytes.T),
+        lows=np.ascontiguousarray(lows[order]),
+        highs=np.ascontiguousarray(highs[order]),
+        box_lows=low_bytes.reshape(shape).min(axis=1),
+        box_highs=high_bytes.reshape(shape).max(axis=1),
+    )
+
+
+def _kd_order(centres: npt.NDArray[np.int16]) -> npt.NDArray[np.int64]:
+    """An order in which entries near each other come together: split at the median of the widest dimension."""
+    order = np.arange(len(centres))
+    pending = [(0, len(centres))]
+    while pending:
+        start, end = pending.pop()
+        if end - start <= BLOCK:
+            continue
+        part = order[start:end]
+        inside = centres[part]
+        widest = int(np.argmax(inside.std(axis=0)))
+        middle = (end - start) // 2 // BLOCK * BLOCK or BLOCK
+        order[start:end] = part[np.argpartition(inside[:, widest], middle)]
+        pending += [(start, start + middle), (start + middle, end)]
+    return order
+
+
+@cache
+def _kernel(width: int) -> Any:
+    """The matching loop for a number of dimensions, which the compiler unrolls.
+
+    Indices are unsigned throughout: numba then leaves out the test for negative ones, which costs half the time.
+    """
+
+    @numba.njit(cache=True, nogil=True)
+    def match(
+        values: Any, rows: Any, codes: Any, dimensions: Any, entries: Any, low_bytes: Any, high_bytes: Any, lows: Any,
+        highs: Any, box_lows: Any, box_highs: Any, event_count: Any, out_events: Any, out_entries: Any, count: Any,
+        block: Any, group: Any,
+    ) -> Any:  # fmt: skip
+        """Fills the output from (block, group of events) on; stops where it might not hold the next group's pairs."""
+        one, lanes = np.uint32(1), np.uint64(LANES)
+        padded, stride = np.uint64(values.shape[1]), np.uint64(low_bytes.shape[1])
+        value_base = np.uint64(values.ctypes.data)
+        low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
+        groups, blocks = padded // lanes, np.uint64(len(box_lows))
+        room = np.uint64(len(out_events))
+        while block < blocks:
+            while group < groups:
+                held = _FULL
+                for d in range(width):
+                    address = value_base + np.uint64(d) * padded + group * lanes
+                    held = np.uint32(held & values_within(address, box_lows[block, d], box_highs[block, d]))
+                if held != 0 and room - count < lanes * np.uint64(BLOCK):
+                    return count, block, group
+                while held != 0:
+                    event = group * lanes + np.uint64(lowest_bit(held))
+                    held = np.uint32(held & (held - one))
+                    if event >= event_count:
+                        break
+                    lane = block * np.uint64(BLOCK)
+                    for _ in range(BLOCK // LANES):
+                        matched, touching = _FULL, np.uint32(0)
+                        for d in range(width):
+                            offset = np.uint64(d) * stride + lane
+                            value = rows[event, np.uint64(d)]
+                            matched = np.uint32(matched & ranges_holding(low_base + offset, high_base + offset, value))
+                        if matched != 0:
+                            for d in range(width):
+                                offset = np.uint64(d) * stride + lane
+                                at_end = ranges_touching(
+                                    low_base + offset, high_base + offset, rows[event, np.uint64(d)]
+                                )
+                                touching = np.uint32(touching | at_end)
+                        while matched != 0:
+                            bit = lowest_bit(matched)
+                            matched = np.uint32(matched & (matched - one))
+                            row = lane + np.uint64(bit)
+                            if (touching >> bit) & one:
+                                inside = True
+                                for d in range(width):
+                                    code = codes[event, np.uint64(dimensions[d])]
+                                    inside = inside and lows[row, np.uint64(d)] <= code <= highs[row, np.uint64(d)]
+                                if not inside:
+                                    continue
+                            out_events[count] = event
+                            out_entries[count] = entries[row]
+                            count += np.uint64(1)
+                        lane += lanes
+                group += np.uint64(1)
+            group = np.uint64(0)
+            block += np.uint64(1)
+        return count, block, group
+
+    return match

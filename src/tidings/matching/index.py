@@ -1,0 +1,362 @@
+"""An immutable index over a table of filters: which engine serves which entries, and matching a batch.
+
+Classes of entries (those that constrain the same attributes) are divided among the engines by what
+an event would cost in each, estimated from sampled events: `cells` verifies the entries that an
+event's own keys lead to, `blocks` compares whole blocks of similar entries. Entries that constrain
+nothing hold every event. Residuals are evaluated on what is left.
+"""
+
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching.blocks import BLOCK, Blocks, blocks_of
+from tidings.matching.cells import EXACT, LEVELS, Cells, cells_index
+from tidings.matching.columns import Columns
+from tidings.matching.encode import Coder, Encoded, cells_of, coders_of, encode
+from tidings.matching.entries import Entries, Residual, entries_of
+from tidings.matching.evaluate import true_rows
+from tidings.matching.pairs import Pairs, by_event
+from tidings.model.filter.columnar import FilterTable
+from tidings.model.filter.tree import Expression
+
+# What things cost an event, in nanoseconds on one core: measured, and only their ratios matter.
+PROBE_NS = 1.2
+CANDIDATE_NS = 4.0
+COMPARE_NS = 0.05  # of one entry on one dimension in a block that is visited
+BOX_NS = 0.06  # of passing a block over, a dimension
+MIN_BLOCKS = 2  # of a class, below which blocks are not worth a table
+
+SAMPLE = 2_000  # events
+
+Pairing = npt.NDArray[np.int32]
+Recheck = Callable[[int], Expression]  # the tree of a slot's filter, for the few that are evaluated whole
+
+_FIRST_CHUNK = 1024  # events
+_CHUNK_SIZES = (512, 8192)
+_PAIRS_A_CHUNK = 1 << 17
+
+
+class Found(NamedTuple):
+    """The slots of each event: those of event i are `slots[offsets[i]:offsets[i + 1]]`, in no order."""
+
+    offsets: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    tried: int  # candidates that were verified
+
+
+class _Buffer(threading.local):
+    """Each thread's pairs, kept between batches: fresh memory costs more than what is written to it."""
+
+    def __init__(self) -> None:
+        self.pairs = Pairs()
+
+
+_buffer = _Buffer()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What an engine serves, and why."""
+
+    engine: str
+    entries: int
+    classes: int
+    bytes: int
+    estimated_ns: float  # an event
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Engines answer with outputs: a slot, or `slots` and the number of an entry whose residual is to be evaluated."""
+
+    slots: int  # how many filters there are
+    coders: list[Coder]
+    cells: Cells | None
+    blocks: tuple[Blocks, ...]
+    free: npt.NDArray[np.int32]  # the outputs of entries that constrain nothing
+    asking: npt.NDArray[np.int32]  # entries with a residual, ascending
+    asking_slots: npt.NDArray[np.int32]
+    asking_residuals: npt.NDArray[np.int32]
+    residuals: tuple[Residual, ...]
+    repeated: bool  # whether a filter may be found twice
+    engines: tuple[EngineStats, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of everything that matching reads, but for residuals' trees."""
+        coding = sum(coder.edges.nbytes + (coder.dictionary.bytes if coder.dictionary else 0) for coder in self.coders)
+        asking = self.asking.nbytes + self.asking_slots.nbytes + self.asking_residuals.nbytes
+        return coding + asking + sum(engine.bytes for engine in self.engines)
+
+    def match(self, columns: Columns, recheck: Recheck) -> Found:
+        """The slots that each event matches."""
+        events = encode(columns, self.coders)
+        pairs = _buffer.pairs
+        counts, slots, tried = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], 0
+        start, size = 0, _FIRST_CHUNK
+        while start < events.count:
+            chunk = events.part(start, min(start + size, events.count))
+            pairs.count = 0
+            tried += self._find(chunk, pairs)
+            found_events, outputs = pairs.events[: pairs.count], pairs.outputs[: pairs.count]
+            if len(self.asking) or chunk.odd.any():
+                found_events, outputs = self._decide(found_events, outputs, chunk, start, columns, recheck)
+            if self.repeated:
+                found_events, outputs = _once(found_events, outputs, self.slots)
+            counted, ordered = by_event(found_events, outputs, chunk.count)
+            counts.append(np.diff(counted))
+            slots.append(ordered)
+            start += chunk.count
+            # Pairs of a chunk should fit the cache, and a chunk be long enough to be worth a walk through the tables.
+            size = int(np.clip(_PAIRS_A_CHUNK * chunk.count / max(1, pairs.count), *_CHUNK_SIZES))
+        offsets = np.cumsum(np.concatenate(counts))
+        return Found(offsets, np.concatenate(slots), tried)
+
+    def _find(self, events: Encoded, pairs: Pairs) -> int:
+        tried = self.cells.match(events, pairs) if self.cells is not None else 0
+        before = pairs.count
+        for blocks in self.blocks:
+            blocks.match(events, pairs)
+        if len(self.free):
+            pairs.add(np.repeat(np.arange(events.count), len(self.free)), np.tile(self.free, events.count))
+        return tried + pairs.count - before
+
+    def _decide(
+        self, events: Pairing, outputs: Pairing, encoded: Encoded, start: int, columns: Columns, recheck: Recheck
+    ) -> tuple[Pairing, Pairing]:
+        """Evaluate residuals: outputs that ask for it become slots where theirs holds, and are dropped else."""
+        asked = outputs >= self.slots
+        position = np.searchsorted(self.asking, outputs[asked] - self.slots)
+        slots = outputs.copy()
+        slots[asked] = self.asking_slots[position]
+        residual = np.full(len(outputs), -1, np.int64)
+        residual[asked] = self.asking_residuals[position]
+        whole = encoded.odd[events]
+        whole |= np.array([one.recheck for one in self.residuals] + [False])[residual]
+        kept = np.ones(len(outputs), bool)
+        for rows in _groups(np.where(whole, -1, residual)):
+            kept[rows] = self._holds(
+                self.residuals[residual[rows[0]]], events[rows].astype(np.int64), encoded, start, columns
+            )
+        for rows in _groups(np.where(whole, slots, -1)):
+            kept[rows] = true_rows(recheck(int(slots[rows[0]])), columns, events[rows].astype(np.int64) + start)
+        return events[kept], slots[kept]
+
+    def _holds(
+        self, residual: Residual, rows: npt.NDArray[np.int64], encoded: Encoded, start: int, columns: Columns
+    ) -> npt.NDArray[np.bool_]:
+        holds = np.ones(len(rows), bool)
+        for membership in residual.memberships:
+            codes = encoded.codes[rows, membership.attribute]
+            place = np.searchsorted(membership.lows, codes, side="right") - 1
+            holds &= (place >= 0) & (codes <= membership.highs[np.maximum(place, 0)])
+        if residual.expression is not None and holds.any():
+            holds[holds] = true_rows(residual.expression, columns, rows[holds] + start)
+        return holds
+
+
+def _groups(numbers: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int64]]:
+    """The rows that have the same number, by number; negative ones left out."""
+    rows = np.flatnonzero(numbers >= 0)
+    rows = rows[np.argsort(numbers[rows], kind="stable")]
+    if len(rows):
+        yield from np.split(rows, np.flatnonzero(np.diff(numbers[rows])) + 1)
+
+
+def _once(events: Pairing, slots: Pairing, count: int) -> tuple[Pairing, Pairing]:
+    """Pairs without repeats: a filter may hold an event in several of its boxes."""
+    keys = np.unique(events.astype(np.int64) * count + slots)
+    return (keys // count).astype(np.int32), (keys % count).astype(np.int32)
+
+
+def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
+    """Build an index, its engines chosen by the sampled events; without any, by the filters' own constants."""
+    entries = entries_of(filters)
+    coders = coders_of(filters, entries)
+    access = _Access(entries, coders, _sample_codes(entries, coders, sample))
+    counts = np.diff(entries.offsets)
+    asking = np.flatnonzero(entries.residual_of >= 0).astype(np.int32)
+    outputs = entries.slots.copy()
+    outputs[asking] = filters.count + asking
+    free = outputs[counts == 0]
+    engines: list[EngineStats] = []
+    blocks: list[Blocks] = []
+    in_cells = counts > 0
+    for members in _classes(entries):
+        cells_ns, blocks_ns = access.cells_ns(members), access.blocks_ns(members)
+        if len(members) >= MIN_BLOCKS * BLOCK and blocks_ns < cells_ns:
+            built = blocks_of(members, entries, outputs, coders)
+            blocks.append(built)
+            in_cells[members] = False
+            names = ", ".join(".".join(coders[d].path) for d in built.dimensions)
+            reason = f"ranges on {names}: {blocks_ns:,.0f} ns an event, {cells_ns:,.0f} by cells"
+            engines.append(EngineStats("blocks", len(members), 1, built.bytes, blocks_ns, reason))
+    cells = None
+    chosen = np.flatnonzero(in_cells)
+    if len(chosen):
+        cells = access.file(chosen, outputs)
+        reason = f"selective: filed in {len(cells.first_kind)} signatures under keys that few events have"
+        engines.append(EngineStats("cells", len(chosen), 0, cells.bytes, access.cells_ns(chosen), reason))
+    if len(free):
+        engines.append(
+            EngineStats("free", len(free), 1, free.nbytes, float(len(free)), "nothing to look up: every event")
+        )
+    return Index(
+        slots=filters.count,
+        coders=coders,
+        cells=cells,
+        blocks=tuple(blocks),
+        free=free,
+        asking=asking,
+        asking_slots=entries.slots[asking],
+        asking_residuals=entries.residual_of[asking],
+        residuals=entries.residuals,
+        repeated=entries.repeated,
+        engines=tuple(engines),
+    )
+
+
+def _sample_codes(entries: Entries, coders: list[Coder], sample: Columns | None) -> npt.NDArray[np.int64]:
+    """Codes of sampled events, events × attributes."""
+    if sample is not None and sample.batch.count:
+        return encode(sample, coders).codes
+    rng = np.random.default_rng(0)
+    codes = np.empty((SAMPLE // 4, len(coders)), np.int64)
+    for number in range(len(coders)):
+        rows = np.flatnonzero(entries.attributes == number)
+        codes[:, number] = entries.lows[rng.choice(rows, len(codes))]
+    return codes
+
+
+def _classes(entries: Entries) -> list[npt.NDArray[np.int64]]:
+    """Entries by the set of attributes they constrain."""
+    signature = np.empty(entries.count, np.uint64)
+    _attribute_sets(entries.offsets, entries.attributes, signature)
+    order = np.argsort(signature, kind="stable")
+    ends = np.flatnonzero(np.diff(signature[order])) + 1
+    groups = np.split(order, ends) if len(order) else []
+    return [group for group in groups if entries.offsets[group[0] + 1] > entries.offsets[group[0]]]
+
+
+@numba.njit(cache=True, nogil=True)
+def _attribute_sets(offsets: Any, attributes: Any, out: Any) -> None:
+    for entry in range(len(out)):
+        value = np.uint64(0xCBF29CE484222325)
+        for row in range(offsets[entry], offsets[entry + 1]):
+            value = (value ^ np.uint64(attributes[row] + 1)) * np.uint64(0x100000001B3)
+        out[entry] = value
+
+
+class _Access:
+    """How likely events satisfy each constraint, and what follows for each entry."""
+
+    def __init__(self, entries: Entries, coders: list[Coder], sample: npt.NDArray[np.int64]) -> None:
+        self._entries = entries
+        rows = len(entries.attributes)
+        self._share = np.empty(rows)  # of events within the interval
+        self._filed_share = np.empty(rows)  # of events that look where the row is filed
+        self._kinds = np.empty(rows, np.int32)
+        self._keys = np.empty(rows, np.int64)
+        for number, coder in enumerate(coders):
+            self._estimate(number, coder, np.sort(sample[:, number]))
+        self._best = np.empty(entries.count, np.int64)
+        self._second = np.empty(entries.count, np.int64)
+        _two_best(entries.offsets, self._filed_share, self._best, self._second)
+        self._decide_pairs()
+
+    def _estimate(self, number: int, coder: Coder, sample: npt.NDArray[np.int64]) -> None:
+        rows = np.flatnonzero(self._entries.attributes == number)
+        lows, highs = self._entries.lows[rows], self._entries.highs[rows]
+        size = len(sample) + 1
+        inside = np.searchsorted(sample, highs, side="right") - np.searchsorted(sample, lows, side="left")
+        self._share[rows] = (inside + 0.5) / size
+        first, last = cells_of(lows, coder.edges), cells_of(highs, coder.edges)
+        level = np.searchsorted(LEVELS, _levels_needed(first, last))
+        shift = LEVELS[np.minimum(level, len(LEVELS) - 1)]
+        exact = lows == highs
+        key = first >> shift
+        below = np.concatenate([[0], np.cumsum(np.bincount(cells_of(sample, coder.edges), minlength=(1 << 13) + 2))])
+        looking = below[np.minimum((key + 2) << shift, 1 << 13)] - below[np.minimum(key << shift, 1 << 13)]
+        self._filed_share[rows] = np.where(exact, self._share[rows], (looking + 0.5) / size)
+        self._kinds[rows] = number * 16 + np.where(exact, EXACT, shift)
+        self._keys[rows] = np.where(exact, lows, key)
+
+    def _decide_pairs(self) -> None:
+        """A second key pays where it saves more candidates than its probes cost."""
+        paired = self._second >= 0
+        self._first, self._other = self._best, np.full(len(paired), -1)
+        self._pair_share = np.zeros(len(paired))
+        if not paired.any():
+            return
+        best, second = self._best, np.maximum(self._second, 0)
+        swapped = self._kinds[best] > self._kinds[second]
+        first = np.where(paired & swapped, second, best)
+        other = np.where(paired & swapped, best, second)
+        signature = self._kinds[first].astype(np.int64) << 32 | self._kinds[other]
+        _, group = np.unique(np.where(paired, signature, -1), return_inverse=True)
+        saved = self._filed_share[best] * (1 - self._filed_share[second]) * CANDIDATE_NS
+        probes = np.where(self._kinds[first] % 16 == EXACT, 1, 2) * np.where(self._kinds[other] % 16 == EXACT, 1, 2)
+        paired &= np.bincount(group, np.where(paired, saved, 0))[group] > probes * PROBE_NS
+        self._pair_share = probes * PROBE_NS / np.bincount(group)[group]
+        self._first = np.where(paired, first, best)
+        self._other = np.where(paired, other, -1)
+
+    def cells_ns(self, members: npt.NDArray[np.int64]) -> float:
+        """What these entries cost an event in cells: candidates, and their share of the probes."""
+        share = self._filed_share[self._best[members]]
+        paired = self._other[members] >= 0
+        both = self._filed_share[self._first[members]] * self._filed_share[np.maximum(self._other[members], 0)]
+        probes = self._pair_share[members][paired].sum() if paired.any() else 0.0
+        return float(np.where(paired, both, share).sum() * CANDIDATE_NS + probes)
+
+    def blocks_ns(self, members: npt.NDArray[np.int64]) -> float:
+        """What these entries cost an event in blocks: boxes passed over, and entries compared in the others."""
+        width = int(self._entries.offsets[members[0] + 1] - self._entries.offsets[members[0]])
+        rows = self._entries.offsets[members][:, None] + np.arange(width)
+        blocks = max(1.0, len(members) / BLOCK)
+        extent = blocks ** (-1 / width)  # of a block's box on each dimension, as a share of the line
+        visited = float(np.minimum(1, self._share[rows].mean(axis=0) + extent).prod())
+        return blocks * width * BOX_NS + visited * len(members) * width * COMPARE_NS
+
+    def file(self, chosen: npt.NDArray[np.int64], outputs: npt.NDArray[np.int32]) -> Cells:
+        """The cells of these entries; of a candidate's rows those come first that it is not filed under."""
+        entries = self._entries
+        rank = self._share.copy()
+        filed = np.concatenate([self._first[chosen], self._other[chosen][self._other[chosen] >= 0]])
+        rank[filed] += np.where(self._kinds[filed] % 16 == EXACT, 2, 1)
+        order = np.lexsort((rank, np.repeat(np.arange(entries.count), np.diff(entries.offsets))))
+        return cells_index(
+            chosen, self._first[chosen], self._other[chosen], self._kinds, self._keys, order, entries, outputs
+        )  # fmt: skip
+
+
+def _levels_needed(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """By how many bits cells are shifted until the last is at most one past the first."""
+    level = np.zeros(len(first), np.int64)
+    for shift in LEVELS[:-1]:
+        level[(last >> shift) - (first >> shift) > 1] = shift + 1
+    return level
+
+
+@numba.njit(cache=True, nogil=True)
+def _two_best(offsets: Any, share: Any, best: Any, second: Any) -> None:
+    for entry in range(len(best)):
+        one = two = -1
+        for row in range(offsets[entry], offsets[entry + 1]):
+            if one < 0 or share[row] < share[one]:
+                one, two = row, one
+            elif two < 0 or share[row] < share[two]:
+                two = row
+        best[entry] = one
+        second[entry] = two

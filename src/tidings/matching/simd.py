@@ -1,0 +1,103 @@
+"""Compare 32 bytes at once: the vector operations that the block engine is made of.
+
+numba does not turn a loop of comparisons into one vector comparison with a bit mask, so they are
+written as LLVM vectors here; each has a plain twin (`…_plain`) that says what it does. Arrays are
+given by the address of the first byte.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, no-any-return"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+LANES = 32
+_BYTE, _WORD = ir.IntType(8), ir.IntType(32)
+_VECTOR = ir.VectorType(_BYTE, LANES)
+
+
+def _load(builder: Any, address: Any) -> Any:
+    return builder.load(builder.inttoptr(address, _VECTOR.as_pointer()), align=1)
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(_WORD, 0))
+    lanes = ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES)
+    return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), lanes)
+
+
+@intrinsic
+def ranges_holding(typingctx, lows, highs, value):
+    """Bit j is set where lows[j] <= value <= highs[j]: which of 32 ranges hold one value."""
+
+    def generate(context, builder, signature, arguments):
+        low, high, one = arguments
+        spread = _splat(builder, one)
+        above = builder.icmp_unsigned("<=", _load(builder, low), spread)
+        below = builder.icmp_unsigned("<=", spread, _load(builder, high))
+        return builder.bitcast(builder.and_(above, below), _WORD)
+
+    return types.uint32(types.uint64, types.uint64, types.uint8), generate
+
+
+@intrinsic
+def ranges_touching(typingctx, lows, highs, value):
+    """Bit j is set where value is lows[j] or highs[j]: which of 32 ranges begin or end at one value."""
+
+    def generate(context, builder, signature, arguments):
+        low, high, one = arguments
+        spread = _splat(builder, one)
+        first = builder.icmp_unsigned("==", _load(builder, low), spread)
+        last = builder.icmp_unsigned("==", _load(builder, high), spread)
+        return builder.bitcast(builder.or_(first, last), _WORD)
+
+    return types.uint32(types.uint64, types.uint64, types.uint8), generate
+
+
+@intrinsic
+def values_within(typingctx, values, low, high):
+    """Bit j is set where low <= values[j] <= high: which of 32 values one range holds."""
+
+    def generate(context, builder, signature, arguments):
+        address, least, most = arguments
+        vector = _load(builder, address)
+        above = builder.icmp_unsigned("<=", _splat(builder, least), vector)
+        below = builder.icmp_unsigned("<=", vector, _splat(builder, most))
+        return builder.bitcast(builder.and_(above, below), _WORD)
+
+    return types.uint32(types.uint64, types.uint8, types.uint8), generate
+
+
+@intrinsic
+def lowest_bit(typingctx, bits):
+    """The number of the lowest bit that is set; undefined for 0."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint32(types.uint32), generate
+
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def ranges_holding_plain(lows: Bytes, highs: Bytes, value: int) -> int:
+    return _bits([low <= value <= high for low, high in zip(lows[:LANES], highs[:LANES], strict=True)])
+
+
+def ranges_touching_plain(lows: Bytes, highs: Bytes, value: int) -> int:
+    return _bits([value in (low, high) for low, high in zip(lows[:LANES], highs[:LANES], strict=True)])
+
+
+def values_within_plain(values: Bytes, low: int, high: int) -> int:
+    return _bits([low <= value <= high for value in values[:LANES]])
+
+
+def _bits(flags: list[bool]) -> int:
+    return sum(1 << lane for lane, flag in enumerate(flags) if flag)

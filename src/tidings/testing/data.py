@@ -1,0 +1,56 @@
+"""Real events, from the folder that the environment variable TIDINGS_DATA names.
+
+    stocks        stocks_us_daily_dev.csv.gz          daily quotes of US stocks
+    aircraft      adsb_switzerland_139k.json.gz       positions of aircraft over Switzerland
+    earthquakes   usgs_earthquakes_week_1707.json.gz  a week of earthquakes, in GeoJSON
+
+Nothing depends on them: where they are not, `DataMissing` says what to do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+
+VARIABLE = "TIDINGS_DATA"
+
+
+class DataMissing(Exception):
+    """Real data was asked for, and it is not there."""
+
+
+def data_file(name: str) -> Path:
+    folder = os.environ.get(VARIABLE, "")
+    if not folder:
+        raise DataMissing(f"{VARIABLE} is not set: set it to the folder that has {name}")
+    path = Path(folder) / name
+    if not path.is_file():
+        raise DataMissing(f"{VARIABLE} is {folder}, and there is no {name}")
+    return path
+
+
+def stocks() -> Any:
+    """A table of quotes: symbol, date, open, high, low, close, volume, adj_close."""
+    return pyarrow.csv.read_csv(data_file("stocks_us_daily_dev.csv.gz"))
+
+
+def aircraft() -> list[dict[str, Any]]:
+    """Positions: timestamp (in milliseconds), icao24, callsign, where, how fast and in which direction."""
+    positions: list[dict[str, Any]] = _read_json("adsb_switzerland_139k.json.gz")
+    return positions
+
+
+def earthquakes() -> list[dict[str, Any]]:
+    """GeoJSON features: nested properties, and coordinates in an array."""
+    features: list[dict[str, Any]] = _read_json("usgs_earthquakes_week_1707.json.gz")["features"]
+    return features
+
+
+def _read_json(name: str) -> Any:
+    with gzip.open(data_file(name)) as file:
+        return json.load(file)
