@@ -131,6 +131,7 @@ _CONSTANTS = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def decimal(precision: int, scale: int) -> DataType:
     """The type decimal(precision, scale), checked."""
     if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):

@@ -95,6 +95,7 @@ class Constants:
 
     type: DataType
     _arrays: list[ArrowArray] = field(default_factory=list)
+    _singles: set[Any] = field(default_factory=set)  # cuts of sets that came one by one
     _numbers: list[Codes] = field(default_factory=list)
     keys: ArrowArray | None = None
 
@@ -102,16 +103,19 @@ class Constants:
         self._arrays.append(values)
         return len(self._arrays) - 1
 
+    def add_cuts(self, values: ValueSet) -> None:
+        """The constants at the ends of a set's intervals; the ends of the line are none."""
+        for interval in values.intervals:
+            self._singles.update(interval)
+
     def number(self) -> None:
-        empty = pa.array([], self.key_type)
-        encoded = pa.concat_arrays([*self._arrays, empty]).dictionary_encode()
+        singles = _keys(self._singles.difference(line(self.type)), self)
+        encoded = pa.concat_arrays([*self._arrays, singles]).dictionary_encode()
         order = pc.sort_indices(encoded.dictionary).to_numpy()
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         numbers = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(order) else np.empty(0, np.int64)
-        self._numbers = (
-            np.split(numbers, np.cumsum([len(array) for array in self._arrays])[:-1]) if self._arrays else []
-        )
+        self._numbers = np.split(numbers, np.cumsum([len(array) for array in self._arrays]))[:-1]
         self.keys = encoded.dictionary.take(pa.array(order))
 
     def numbers(self, added: int) -> Codes:
@@ -134,6 +138,8 @@ class Builder:
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
         self._filters: list[Rows] = []
+        self._single_filters: list[int] = []  # of boxes that came one by one since the last array
+        self._single_residuals: list[int] = []
         self._count = 0
         self._intervals: dict[Path, list[tuple[Rows, Codes, Codes]]] = {}
         self._nulls: dict[Path, list[Rows]] = {}
@@ -148,12 +154,21 @@ class Builder:
 
     def add_boxes(self, filters: Rows, residual: Expression | None = None) -> Rows:
         """One new box for each of these filters; answers their numbers."""
+        self._gather_singles()
         boxes = np.arange(self._count, self._count + len(filters), dtype=np.int32)
         self._count += len(filters)
         self._filters.append(filters)
-        number = -1 if residual is None else self._residuals.setdefault(residual, len(self._residuals))
-        self._residual_of.append(np.full(len(filters), number, np.int32))
+        self._residual_of.append(np.full(len(filters), self._residual(residual), np.int32))
         return boxes
+
+    def _residual(self, residual: Expression | None) -> int:
+        return -1 if residual is None else self._residuals.setdefault(residual, len(self._residuals))
+
+    def _gather_singles(self) -> None:
+        if self._single_filters:
+            self._filters.append(np.array(self._single_filters, np.int32))
+            self._residual_of.append(np.array(self._single_residuals, np.int32))
+            self._single_filters, self._single_residuals = [], []
 
     def add_intervals(self, path: Path, type_: DataType, boxes: Rows, lows: Codes, highs: Codes) -> None:
         self._types[path] = type_
@@ -166,12 +181,14 @@ class Builder:
     def add(self, row: int, form: NormalForm) -> None:
         """The boxes of one filter, from its normal form."""
         for box in form.boxes:
-            (number,) = self.add_boxes(np.array([row], np.int32), box.residual)
+            self._single_filters.append(row)
+            self._single_residuals.append(self._residual(box.residual))
             for path, values in box.sets.items():
-                self._waiting.append((int(number), path, values))
+                self._waiting.append((self._count, path, values))
                 type_ = self._types.setdefault(path, self._domain.leaves[path])
                 if not has_ordinals(type_):
-                    self.constants(path, type_).add(_constants_of(values, self.constants(path, type_)))
+                    self.constants(path, type_).add_cuts(values)
+            self._count += 1
 
     def number_constants(self) -> None:
         """Fix the codes: after this, no more constants."""
@@ -179,6 +196,7 @@ class Builder:
             constants.number()
 
     def build(self, count: int, rejects: Iterable[tuple[int, FilterError]] = ()) -> FilterTable:
+        self._gather_singles()
         self._add_waiting()
         filters = _joined(self._filters, np.int32)
         order = np.argsort(filters, kind="stable")
@@ -228,18 +246,11 @@ def _joined(parts: Sequence[npt.NDArray[Any]], dtype: type) -> npt.NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
-def _constants_of(values: ValueSet, constants: Constants) -> ArrowArray:
-    """The constants at the ends of a set's intervals; the ends of the line are none."""
-    ends = set(line(constants.type))
-    found = {cut for interval in values.intervals for cut in interval if cut not in ends}
+def _keys(cuts: set[Any], constants: Constants) -> ArrowArray:
+    """The constants that cuts lie at, as Arrow has them."""
     if constants.type.name == "string":
-        return pa.array(sorted({cut[0] for cut in found}), pa.binary())
-    return _decimals(sorted(found), constants)
-
-
-def _decimals(cuts: list[int], constants: Constants) -> ArrowArray:
-    """Long decimals from their digits, in Arrow's own layout."""
-    data = b"".join(cut.to_bytes(16, "little", signed=True) for cut in cuts)
+        return pa.array([cut[0] for cut in cuts], pa.binary())
+    data = b"".join(cut.to_bytes(16, "little", signed=True) for cut in cuts)  # a long decimal's digits
     return pa.Array.from_buffers(constants.key_type, len(cuts), [None, pa.py_buffer(data)])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal as Choice
 
@@ -16,7 +18,7 @@ from tidings.model.filter.lexer import lex
 from tidings.model.filter.normal import normalise
 from tidings.model.filter.parse import parse_filter, resolve
 from tidings.model.filter.planned import Execution, Renamed
-from tidings.model.filter.shapes import Plan, Template, plan, shapes_of, template_of
+from tidings.model.filter.shapes import Attributes, Plan, Template, plan, shapes_of, template_of
 from tidings.model.filter.tree import Path
 
 _WORTH_A_PLAN = 8  # filters of one shape, below which arrays cost more than they save
@@ -90,12 +92,13 @@ class _Reading:
         return Execution(plan, rows, self._texts.take(pa.array(rows)), self.builder, renamed)
 
     def _by_shape(self) -> Iterator[_SameShape]:
+        attributes = Attributes(self._domain)
         shapes = shapes_of(self._texts)
         codes = shapes.indices.to_numpy(zero_copy_only=False)
         order = np.argsort(codes, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(codes, minlength=len(shapes.dictionary)))
         for rows, shape in zip(np.split(order, ends[:-1]), shapes.dictionary.to_pylist(), strict=True):
-            template = template_of(shape, self._domain)
+            template = template_of(shape, attributes)
             if template is not None:
                 yield _SameShape(shape, template, rows)
 
@@ -108,13 +111,26 @@ class _Reading:
             return None  # each filter of the shape says for itself what is wrong
 
     def in_full(self, rows: Rows) -> None:
-        for row, text in zip(rows.tolist(), self._texts.take(pa.array(rows, pa.int32())).to_pylist(), strict=True):
-            try:
-                self.builder.add(row, normalise(parse_filter(text, self._domain)))
-            except FilterError as error:
-                if self._on_error == "raise":
-                    raise
-                self.rejects.append((row, error))
+        with _collecting_garbage_seldom():
+            for row, text in zip(rows.tolist(), self._texts.take(pa.array(rows, pa.int32())).to_pylist(), strict=True):
+                try:
+                    self.builder.add(row, normalise(parse_filter(text, self._domain)))
+                except FilterError as error:
+                    if self._on_error == "raise":
+                        raise
+                    self.rejects.append((row, error))
+
+
+@contextmanager
+def _collecting_garbage_seldom() -> Iterator[None]:
+    """A filter is hundreds of small objects that soon go by themselves: looking for garbage after every few takes
+    as long as the parsing."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(max(thresholds[0], 50_000), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def _texts(filters: Sequence[str] | ArrowArray) -> ArrowArray:

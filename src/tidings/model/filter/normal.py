@@ -217,12 +217,16 @@ def _conjunction(parts: list[_Part]) -> Expression:
 
 def _distinct(boxes: Iterable[Box]) -> list[Box]:
     """Boxes without repeats; one that asks for nothing stands for them all."""
-    listed = list(boxes)
-    if any(not box.sets and box.residual is None for box in listed):
-        return [Box({})]
-    if len(listed) < 2:
-        return listed
-    return list({(frozenset(box.sets.items()), box.residual): box for box in listed}.values())
+    distinct: list[Box] = []
+    by_paths: dict[frozenset[Path], list[Box]] = {}  # boxes of different attributes differ: no need to look closer
+    for box in boxes:
+        if not box.sets and box.residual is None:
+            return [box]
+        alike = by_paths.setdefault(frozenset(box.sets), [])
+        if box not in alike:
+            alike.append(box)
+            distinct.append(box)
+    return distinct
 
 
 def _meet(left: Box, right: Box) -> Box | None:

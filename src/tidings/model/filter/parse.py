@@ -44,6 +44,7 @@ from tidings.model.filter.tree import (
 from tidings.model.filter.values import cast, compile_re2, like_to_re2
 from tidings.model.types import DataType
 
+_SPARK = sqlglot.Dialect.get_or_raise("spark")
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>",
 }  # fmt: skip
@@ -92,11 +93,13 @@ def _parse_shape_of(lexed: Lexed) -> exp.Expr:
     raise FilterError(f"unexpected '{shortened(token.written)}'", column=token.at, hint=hint)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=2048)
 def parse_shape(shape: str) -> exp.Expr | tuple[str, int]:
     """sqlglot's syntax tree of a shape, or its complaint and the offset of the last character read."""
     try:
-        return sqlglot.parse_one(shape, dialect="spark", into=exp.Condition)
+        (parsed,) = _SPARK.parse_into(exp.Condition, shape)
+        assert parsed is not None
+        return parsed
     except sqlglot.errors.ParseError as error:
         first = error.errors[0] if error.errors else {}
         return str(first.get("description") or error), int(first.get("col") or 1) - 1
@@ -124,7 +127,7 @@ class _Resolver:
         if self._level > MAX_LEVELS:  # the lexer bounds parentheses; this bounds chains of operators
             raise too_deep(self._column_of(syntax))
         handler = _HANDLERS.get(type(syntax))
-        if handler is None or any(value for name, value in syntax.args.items() if name not in _ARGUMENTS):
+        if handler is None or (not syntax.args.keys() <= _ARGUMENTS and _says_more(syntax)):
             hint = f"the functions are {', '.join(sorted(FUNCTIONS))}" if isinstance(syntax, exp.Func) else ""
             raise FilterError("this is not in the filter language", column=self._column_of(syntax), hint=hint)
         result = handler(self, syntax)
@@ -143,10 +146,12 @@ class _Resolver:
         return Literal(bool(syntax.this), types.BOOLEAN)
 
     def _reference(self, syntax: exp.Expr) -> Expression:
-        if any(not isinstance(part, exp.Identifier) for part in syntax.parts):  # type: ignore[attr-defined]
-            raise FilterError("unexpected '*'", column=self._column_of(syntax), hint="name an attribute")
-        parts = tuple(part.name for part in syntax.parts)  # type: ignore[attr-defined]
-        column = self._lexed.token_at(int(syntax.parts[0].meta["start"])).at  # type: ignore[attr-defined]
+        identifiers: list[exp.Expr] = syntax.parts  # type: ignore[attr-defined]
+        for identifier in identifiers:
+            if not isinstance(identifier, exp.Identifier):
+                raise FilterError("unexpected '*'", column=self._column_of(syntax), hint="name an attribute")
+        parts = tuple([identifier.this for identifier in identifiers])
+        column = self._lexed.token_at(identifiers[0].meta["start"]).at
         name = shortened(".".join(parts))
         try:
             found = self._domain.find(parts)
@@ -399,6 +404,10 @@ class _Resolver:
             elif "start" in node.meta:
                 places.append(self._lexed.token_at(int(node.meta["start"])).at)
         return min(places, default=1)
+
+
+def _says_more(syntax: exp.Expr) -> bool:
+    return any(value for name, value in syntax.args.items() if name not in _ARGUMENTS)
 
 
 def _whole_bound(whole: Expression, literal: Expression, order: str) -> Literal | None:

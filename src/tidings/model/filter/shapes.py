@@ -67,33 +67,47 @@ class Template(NamedTuple):
     types: tuple[DataType, ...]  # of the attributes, by letter
 
 
-def template_of(shape: str, domain: Domain) -> tuple[Template, tuple[Path, ...]] | None:
+def template_of(shape: str, attributes: Attributes) -> tuple[Template, tuple[Path, ...]] | None:
     """A shape's template and the attributes it has names of; None where a name is not known."""
     if _MARK in shape:
         return None
     names: dict[Path, DataType] = {}
+    letters: dict[Path, str] = {}
     pieces: list[str] = []
     position = 0
     for match in _NAME.finditer(shape):
         word = match.group()
-        after = shape[match.end() :].lstrip()[:3]
-        upper = word.upper()
-        if word == "'s'" or upper in KEYWORDS or after[:1] == "(" or (upper in TYPED_LITERALS and after == "'s'"):
+        if word == QUOTED_HOLE or word in KEYWORDS:
             continue
-        found = _find(word, domain)
+        after = shape[match.end() : match.end() + 8].lstrip()[:3]
+        upper = word.upper()
+        if upper in KEYWORDS or after[:1] == "(" or (upper in TYPED_LITERALS and after == QUOTED_HOLE):
+            continue
+        found = attributes[word]
         if found is None:
             return None
-        names.setdefault(*found)
-        pieces += [shape[position : match.start()], _MARK, chr(ord("A") + list(names).index(found[0]))]
+        path, type_ = found
+        if path not in names:
+            names[path] = type_
+            letters[path] = chr(ord("A") + len(letters))
+        pieces += [shape[position : match.start()], _MARK, letters[path]]
         position = match.end()
     return Template("".join([*pieces, shape[position:]]), tuple(names.values())), tuple(names)
 
 
-def _find(name: str, domain: Domain) -> tuple[Path, DataType] | None:
-    try:
-        return domain.find(tuple(part.strip("`") for part in re.findall(_PART, name)))
-    except DomainError:
-        return None
+class Attributes(dict[str, "tuple[Path, DataType] | None"]):
+    """The attributes of a domain by the names that filters have written, each found once."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__()
+        self._domain = domain
+
+    def __missing__(self, name: str) -> tuple[Path, DataType] | None:
+        try:
+            self[name] = self._domain.find(tuple(part.strip("`") for part in re.findall(_PART, name)))
+        except DomainError:  # ambiguous
+            self[name] = None
+        return self[name]
 
 
 @dataclass(frozen=True, slots=True)
