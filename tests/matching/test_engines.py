@@ -149,5 +149,5 @@ def test_a_wrong_engine_is_caught() -> None:
     columns = Columns(read_events(workload.events, workload.domain))
     index = build_index(filters, columns)
     assert index.cells is not None
-    index.cells.highs[:] = np.iinfo(np.int64).max
+    index.cells.bounds[:, 1] = np.iinfo(np.int64).max
     assert _found(index, filters, workload.filters.to_pylist(), columns) != _scanned(filters, columns)

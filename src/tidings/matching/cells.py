@@ -1,13 +1,12 @@
-"""The engine for selective subscriptions: each entry lies in one cell, found by hashing.
+"""The engine for selective subscriptions: each entry lies in one cell, and is tried by the events that look there.
 
-An entry is filed under one or two of its constraints, those that the fewest events satisfy: an
-equality by its code, a range by a cell of a grid so coarse that the range touches two cells at
-most, the one it begins in and the next. Entries filed under the same kinds of keys (attribute
-and grid) share a *signature* with a hash table of its own, small enough for the processor's
-cache, through which a whole batch of events goes before the next signature's turn.
+An entry is filed under the constraint that the fewest events satisfy: an equality by its code, a
+range by a cell of a grid so coarse that the range touches two cells at most, the one it begins in
+and the next. Within a cell, entries are grouped by the attribute of their next most selective
+constraint, which is tried first, as bytes, 32 entries at a time. What passes is verified in codes.
 """
 
-# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg"
 
 from __future__ import annotations
 
@@ -18,42 +17,47 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.encode import Encoded
+from tidings.matching.encode import CELL_BITS, Coder, Encoded, cells_of
 from tidings.matching.entries import Entries
 from tidings.matching.pairs import Pairs
+from tidings.matching.simd import LANES, lowest_bit, ranges_holding
 
 EXACT = 15  # the grid of equalities: a key is a code
 LEVELS = np.arange(13)  # the other grids: a key is a cell's number shifted right by this
-NO_KEY = -1
+MIN_GROUP = 3  # entries: fewer are verified without a look at their bytes
+_SHIFT = CELL_BITS - 8
+_STEP = 4  # of bytes: large groups know where the ranges begin that begin at every fourth
+_STEPS = 256 // _STEP + 1
+_LARGE = 128  # entries
+_ANY = -1  # the attribute of a group whose entries are not compared as bytes
 _CANDIDATES = 1 << 13  # gathered before they are verified together
-_M1, _M2, _M3 = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77), np.uint32(0xC2B2AE3D)
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Hash tables by signature, laid end to end; entries are in the order of signatures and buckets."""
+    """Entries in the order of cells and groups, and a hash table of the cells."""
 
-    kinds: npt.NDArray[np.int32]  # kinds of keys: attribute × 16 + grid
-    first_kind: npt.NDArray[np.int32]  # of each signature, by number among the kinds
-    second_kind: npt.NDArray[np.int32]  # NO_KEY where entries are filed under one key
-    filter_starts: npt.NDArray[np.int64]  # of each signature's bits in `bits`, in words
-    filter_masks: npt.NDArray[np.uint32]
-    bits: npt.NDArray[np.uint64]
-    bucket_starts: npt.NDArray[np.int64]  # of each signature's buckets in `buckets`
-    bucket_shifts: npt.NDArray[np.uint32]
-    buckets: npt.NDArray[np.int32]  # where in the entries each bucket begins
-    hashes: npt.NDArray[np.uint32]
+    kinds: npt.NDArray[np.int64]  # of keys: attribute × 16 + grid
+    table_keys: npt.NDArray[np.uint64]
+    table_cells: npt.NDArray[np.int32]  # -1: empty
+    cell_kinds: npt.NDArray[np.int32]  # by number among the kinds
+    cell_groups: npt.NDArray[np.int32]  # where each cell's groups begin
+    group_attributes: npt.NDArray[np.int16]  # twice the attribute, and 1 more where codes are hashed to bytes; or _ANY
+    group_entries: npt.NDArray[np.int32]  # where each group's entries begin: in the order of their low bytes
+    group_widths: npt.NDArray[np.uint8]  # of its widest range of bytes
+    group_steps: npt.NDArray[np.int32]  # where in `steps` a large group's are; -1: the group is not large
+    steps: npt.NDArray[np.int32]  # the first entries whose low bytes are 0, 4, 8 … and more
+    low_bytes: npt.NDArray[np.uint8]
+    high_bytes: npt.NDArray[np.uint8]
     outputs: npt.NDArray[np.int32]
     # Of each entry the constraint that is checked first, and where its others are.
     check_attributes: npt.NDArray[np.int16]
-    check_lows: npt.NDArray[np.int64]
-    check_highs: npt.NDArray[np.int64]
+    check_bounds: npt.NDArray[np.int64]  # low and high, side by side: they are read together
     offsets: npt.NDArray[np.int32]
     attributes: npt.NDArray[np.int16]
-    lows: npt.NDArray[np.int64]
-    highs: npt.NDArray[np.int64]
-
-    longest: int  # bucket
+    bounds: npt.NDArray[np.int64]
+    longest: int  # cell
 
     @property
     def bytes(self) -> int:
@@ -61,188 +65,189 @@ class Cells:
 
     def match(self, events: Encoded, pairs: Pairs) -> int:
         """Add the (event, output) pairs that match; answers how many candidates were verified."""
-        keys = np.zeros((len(self.kinds) + 1, events.count), np.uint32)
-        _keys(self.kinds, events.codes, events.cells, keys)
-        places, hits = np.empty(events.count, np.uint32), np.empty(events.count + 1, np.uint32)
-        candidate_events, candidate_entries = (np.empty(self.longest + _CANDIDATES, np.uint32) for _ in range(2))
-        signature, probe, start, tried = np.uint64(0), 0, np.uint64(0), 0
-        while signature < len(self.first_kind):
-            count, signature, probe, start, more = _match(
-                keys, events.codes, self.kinds, self.first_kind, self.second_kind, self.filter_starts,
-                self.filter_masks, self.bits, self.bucket_starts, self.bucket_shifts, self.buckets, self.hashes,
-                self.outputs, self.check_attributes, self.check_lows, self.check_highs, self.offsets, self.attributes,
-                self.lows, self.highs, places, hits, candidate_events, candidate_entries, pairs.events, pairs.outputs,
-                np.uint64(pairs.count), np.uint64(signature), probe, np.uint64(start),
+        attributes = events.cells.shape[0]
+        values = np.empty((2 * attributes, events.count), np.uint8)
+        _bytes(events.codes, events.cells, values)
+        room = 2 * self.longest + _CANDIDATES
+        candidate_events, candidate_entries = (np.empty(room, np.uint32) for _ in range(2))
+        kind, event, tried = np.uint64(0), np.uint64(0), 0
+        while kind < len(self.kinds):
+            pairs.reserve(2 * room)
+            count, kind, event, more = _match(
+                self.kinds, events.codes, events.cells, values, self.table_keys, self.table_cells, self.cell_kinds,
+                self.cell_groups, self.group_attributes, self.group_entries, self.group_widths, self.group_steps,
+                self.steps, self.low_bytes, self.high_bytes, self.outputs, self.check_attributes, self.check_bounds,
+                self.offsets, self.attributes, self.bounds, candidate_events, candidate_entries,
+                np.uint64(self.longest), pairs.events,
+                pairs.outputs, np.uint64(pairs.count), np.uint64(kind), np.uint64(event),
             )  # fmt: skip
-            tried += int(more)
             pairs.count = int(count)
-            if signature < len(self.first_kind):
-                pairs.reserve(2 * len(pairs.events) - pairs.count)
+            tried += int(more)
         return tried
 
 
 def cells_index(
     chosen: npt.NDArray[np.int64],
-    first_rows: npt.NDArray[np.int64],
-    second_rows: npt.NDArray[np.int64],
+    filed: npt.NDArray[np.int64],
+    second: npt.NDArray[np.int64],
     row_kinds: npt.NDArray[np.int32],
     row_keys: npt.NDArray[np.int64],
-    order_of_rows: npt.NDArray[np.int64],
+    row_order: npt.NDArray[np.int64],
     entries: Entries,
     outputs: npt.NDArray[np.int32],
+    coders: list[Coder],
 ) -> Cells:
-    """File entries under one row or two (`second_rows` is -1 for none) of their constraints."""
-    paired = second_rows >= 0
-    kinds, kind_of_row = np.unique(row_kinds, return_inverse=True)
-    first = kind_of_row[first_rows].astype(np.int64)
-    second = np.where(paired, kind_of_row[np.maximum(second_rows, 0)], NO_KEY).astype(np.int64)
-    signatures, signature = np.unique((first << 32) | (second & 0xFFFF_FFFF), return_inverse=True)
-    second_kind = (signatures & 0xFFFF_FFFF).astype(np.uint32).astype(np.int32)
-    first_kind = (signatures >> 32).astype(np.int32)
-    hashes = np.empty(len(chosen), np.uint32)
-    exact = kinds % 16 == EXACT
-    _hash_entries(
-        row_keys[first_rows], exact[first], row_keys[np.maximum(second_rows, 0)], exact[np.maximum(second, 0)],
-        paired, signature.astype(np.uint32), hashes,
-    )  # fmt: skip
-    sizes = np.bincount(signature, minlength=len(signatures))
-    bucket_bits = np.maximum(1, np.floor(np.log2(np.maximum(2, sizes)))).astype(np.int64)
-    order = np.lexsort((hashes, signature))
-    chosen, hashes, signature = chosen[order], hashes[order], signature[order]
-    bucket_starts = np.concatenate([[0], np.cumsum((1 << bucket_bits) + 1)])[:-1]
-    word_bits = np.maximum(0, bucket_bits - 1)  # 16 to 32 bits an entry, two of them set: a false hit in a hundred
-    filter_starts = np.concatenate([[0], np.cumsum(1 << word_bits)])
-    buckets = np.empty(int(((1 << bucket_bits) + 1).sum()), np.int32)
-    bits = np.zeros(int(filter_starts[-1]), np.uint64)
-    shifts = (32 - bucket_bits).astype(np.uint32)
-    masks = ((1 << word_bits) - 1).astype(np.uint32)
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    _fill(starts, hashes, bucket_starts, shifts, buckets, filter_starts[:-1], masks, bits)
+    """File the chosen entries under their rows `filed`; `second` (-1: none) are the rows compared as bytes."""
+    kinds, kind = np.unique(row_kinds[filed], return_inverse=True)
+    keys = np.empty(len(chosen), np.uint64)
+    _cell_keys(kinds, kind, row_keys[filed], keys)
+    exact = entries.lows[second] == entries.highs[second]
+    group = np.where(second >= 0, 2 * entries.attributes[second] + exact, _ANY)
+    order = np.lexsort((group, keys))
+    keys, group, kind, second, chosen = keys[order], group[order], kind[order], second[order], chosen[order]
+    new_cell = np.r_[True, keys[1:] != keys[:-1]]
+    new_group = new_cell | np.r_[True, group[1:] != group[:-1]]
+    small = np.diff(np.r_[np.flatnonzero(new_group), len(keys)])[np.cumsum(new_group) - 1] < MIN_GROUP
+    group = np.where(small, _ANY, group)  # a group is worth its visit only where it has some entries
+    low_bytes, high_bytes = _byte_ranges(group, second, entries, coders)
+    order = np.lexsort((low_bytes, group, keys))
+    keys, group, kind, chosen = keys[order], group[order], kind[order], chosen[order]
+    low_bytes, high_bytes = low_bytes[order], high_bytes[order]
+    new_cell = np.r_[True, keys[1:] != keys[:-1]]
+    new_group = new_cell | np.r_[True, group[1:] != group[:-1]]
+    cell_starts, group_starts = np.flatnonzero(new_cell), np.flatnonzero(new_group)
+    group_steps, steps = _steps(group[group_starts], group_starts, low_bytes)
+    table_keys, table_cells = _table(keys[cell_starts])
     counts = entries.offsets[chosen + 1] - entries.offsets[chosen]
-    rows = order_of_rows[
-        np.repeat(entries.offsets[chosen] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-    ]
-    firsts = np.cumsum(counts) - counts
+    ends = np.cumsum(counts)
+    rows = row_order[np.repeat(entries.offsets[chosen] - ends + counts, counts) + np.arange(counts.sum())]
+    firsts = ends - counts
     others = np.delete(rows, firsts)
     return Cells(
-        kinds=kinds.astype(np.int32),
-        first_kind=first_kind,
-        second_kind=second_kind,
-        filter_starts=filter_starts[:-1],
-        filter_masks=masks,
-        bits=bits,
-        bucket_starts=bucket_starts,
-        bucket_shifts=shifts,
-        buckets=buckets,
-        hashes=hashes,
+        kinds=kinds.astype(np.int64),
+        table_keys=table_keys,
+        table_cells=table_cells,
+        cell_kinds=kind[cell_starts].astype(np.int32),
+        cell_groups=np.r_[np.searchsorted(group_starts, cell_starts), len(group_starts)].astype(np.int32),
+        group_attributes=group[group_starts].astype(np.int16),
+        group_entries=np.r_[group_starts, len(keys)].astype(np.int32),
+        group_widths=np.maximum.reduceat(high_bytes - low_bytes, group_starts),
+        group_steps=group_steps,
+        steps=steps,
+        # Vectors are read past the last entry.
+        low_bytes=np.r_[low_bytes, np.zeros(LANES, np.uint8)],
+        high_bytes=np.r_[high_bytes, np.zeros(LANES, np.uint8)],
         outputs=outputs[chosen],
         check_attributes=entries.attributes[rows[firsts]],
-        check_lows=entries.lows[rows[firsts]],
-        check_highs=entries.highs[rows[firsts]],
-        offsets=np.concatenate([[0], np.cumsum(counts - 1)]).astype(np.int32),
+        check_bounds=_bounds(entries, rows[firsts]),
+        offsets=np.r_[0, np.cumsum(counts - 1)].astype(np.int32),
         attributes=entries.attributes[others],
-        lows=entries.lows[others],
-        highs=entries.highs[others],
-        longest=int(np.diff(buckets).max()),
+        bounds=_bounds(entries, others),
+        longest=int(np.diff(np.r_[cell_starts, len(keys)]).max()),
     )
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _scramble(key: Any) -> Any:
-    """A 64-bit code as 32 well-mixed bits."""
-    mixed = (np.uint64(key) ^ (np.uint64(key) >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
-    return np.uint32(mixed >> np.uint64(32))
+def _bounds(entries: Entries, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.column_stack([entries.lows[rows], entries.highs[rows]])
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _hash(first: Any, second: Any, seed: Any) -> Any:
-    """Two keys as one: cells, of at most 13 bits, never hash alike where the other key is the same or a cell too.
-
-    So an event that looks in several cells finds no entry twice. (numba computes with 32-bit numbers in 64 bits:
-    every step is cut back.)
-    """
-    mixed = np.uint32((first << np.uint32(13)) | (np.uint32(first) >> np.uint32(19))) ^ second ^ seed
-    mixed = np.uint32(np.uint32(mixed ^ (mixed >> np.uint32(16))) * _M1)
-    mixed = np.uint32(np.uint32(mixed ^ (mixed >> np.uint32(15))) * _M2)
-    return np.uint32(mixed ^ (mixed >> np.uint32(16)))
-
-
-@numba.njit(cache=True, nogil=True, inline="always")
-def _seed(signature: Any) -> Any:
-    return np.uint32((np.uint32(signature) + np.uint32(1)) * _M3)
-
-
-@numba.njit(cache=True, nogil=True, inline="always")
-def _two_bits(place: Any) -> Any:
-    """The bits of a filter's word that stand for a hash."""
-    low, high = np.uint64(place & np.uint32(63)), np.uint64((place >> np.uint32(6)) & np.uint32(63))
-    return (np.uint64(1) << low) | (np.uint64(1) << high)
-
-
-@numba.njit(cache=True, nogil=True)
-def _hash_entries(
-    first: Any, first_exact: Any, second: Any, second_exact: Any, paired: Any, signature: Any, out: Any
-) -> None:
-    for i in range(len(out)):
-        one = _scramble(first[i]) if first_exact[i] else np.uint32(first[i])
-        other = np.uint32(0)
-        if paired[i]:
-            other = _scramble(second[i]) if second_exact[i] else np.uint32(second[i])
-        out[i] = _hash(one, other, _seed(signature[i]))
-
-
-@numba.njit(cache=True, nogil=True)
-def _fill(
-    starts: Any, hashes: Any, bucket_starts: Any, shifts: Any, buckets: Any, filter_starts: Any, masks: Any, bits: Any
-) -> None:
-    for s in range(len(bucket_starts)):
-        entry, base = starts[s], bucket_starts[s]
-        for bucket in range(1 << (32 - shifts[s])):
-            while entry < starts[s + 1] and (hashes[entry] >> shifts[s]) < bucket:
-                entry += 1
-            buckets[base + bucket] = entry
-        buckets[base + (1 << (32 - shifts[s]))] = starts[s + 1]
-        for i in range(starts[s], starts[s + 1]):
-            bits[filter_starts[s] + np.int64((hashes[i] >> np.uint32(12)) & masks[s])] |= _two_bits(hashes[i])
-
-
-@numba.njit(cache=True, nogil=True)
-def _keys(kinds: Any, codes: Any, cells: Any, keys: Any) -> None:
-    for k in range(len(kinds)):
-        attribute, level = kinds[k] >> 4, np.uint32(kinds[k] & 15)
-        if level == EXACT:
-            for event in range(keys.shape[1]):
-                keys[k, event] = _scramble(codes[event, attribute])
+def _byte_ranges(
+    group: npt.NDArray[np.int64], second: npt.NDArray[np.int64], entries: Entries, coders: list[Coder]
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """The ranges of bytes by which the entries of a group are told apart."""
+    low_bytes, high_bytes = (np.zeros(len(group), np.uint8) for _ in range(2))
+    for number in np.unique(group[group >= 0]):
+        places = np.flatnonzero(group == number)
+        lows, highs = entries.lows[second[places]], entries.highs[second[places]]
+        if number % 2:
+            hashed = np.empty(len(places), np.uint8)
+            _hash_bytes(lows, hashed)
+            low_bytes[places] = high_bytes[places] = hashed
         else:
-            for event in range(keys.shape[1]):
-                keys[k, event] = np.uint32(cells[attribute, event]) >> level
+            edges = coders[number // 2].edges
+            low_bytes[places], high_bytes[places] = (cells_of(ends, edges) >> _SHIFT for ends in (lows, highs))
+    return low_bytes, high_bytes
+
+
+def _steps(
+    groups: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], low_bytes: npt.NDArray[np.uint8]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Where in each large group, ordered by low bytes, those begin that are at least 0, 4, 8 …"""
+    ends = np.r_[starts[1:], len(low_bytes)]
+    large = np.flatnonzero((ends - starts > _LARGE) & (groups != _ANY))
+    group_steps = np.full(len(starts), -1, np.int32)
+    group_steps[large] = np.arange(len(large)) * _STEPS
+    steps = np.empty((len(large), _STEPS), np.int32)
+    for i, group in enumerate(large):
+        inside = low_bytes[starts[group] : ends[group]]
+        steps[i] = starts[group] + np.searchsorted(inside, np.arange(_STEPS) * _STEP)
+    return group_steps, steps.ravel()
+
+
+def _table(keys: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+    places = 1 << int(np.ceil(np.log2(max(8, 2 * len(keys)))))
+    table_keys, table_cells = np.zeros(places, np.uint64), np.full(places, -1, np.int32)
+    _fill(keys, table_keys, table_cells)
+    return table_keys, table_cells
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _mix(value: Any) -> Any:
+    """A permutation of the 64-bit numbers that leaves no pattern."""
+    value = (value ^ (value >> np.uint64(32))) * _PRIME
+    return value ^ (value >> np.uint64(29))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _cell_key(number: Any, level: Any, key: Any) -> Any:
+    """A cell's key: of grids no two alike, so that an event that looks in two cells finds no entry twice."""
+    if level == EXACT:
+        return _mix(np.uint64(key) ^ ((np.uint64(number) + np.uint64(1)) * _PRIME))
+    return _mix((np.uint64(number) << np.uint64(32)) | np.uint64(key))
 
 
 @numba.njit(cache=True, nogil=True)
-def _look(
-    first: Any, first_less: Any, second: Any, second_less: Any, seed: Any, mask: Any, bits: Any, filter_start: Any,
-    places: Any, hits: Any,
-) -> Any:  # fmt: skip
-    """The events whose keys may have a cell in the table, and their hashes."""
-    events = np.uint64(len(first))
-    cell = np.uint32(0x1FFF)
-    for event in range(events):
-        one = first[event] if first_less == 0 else np.uint32((first[event] - np.uint32(1)) & cell)
-        two = second[event] if second_less == 0 else np.uint32((second[event] - np.uint32(1)) & cell)
-        places[event] = _hash(one, two, seed)
-    found = np.uint64(0)
-    for event in range(events):
-        place = places[event]
-        wanted = _two_bits(place)
-        hits[found] = np.uint32(event)
-        found += np.uint64((bits[filter_start + np.uint64((place >> np.uint32(12)) & mask)] & wanted) == wanted)
-    return found
+def _cell_keys(kinds: Any, kind: Any, keys: Any, out: Any) -> None:
+    for i in range(len(out)):
+        out[i] = _cell_key(kind[i], kinds[kind[i]] & 15, keys[i])
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _hash_byte(code: Any) -> Any:
+    return np.uint8(_mix(np.uint64(code)) >> np.uint64(56))
+
+
+@numba.njit(cache=True, nogil=True)
+def _hash_bytes(codes: Any, out: Any) -> None:
+    for i in range(len(out)):
+        out[i] = _hash_byte(codes[i])
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(keys: Any, table_keys: Any, table_cells: Any) -> None:
+    mask = np.uint64(len(table_keys) - 1)
+    for cell in range(len(keys)):
+        place = keys[cell] & mask
+        while table_cells[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        table_keys[place] = keys[cell]
+        table_cells[place] = cell
+
+
+@numba.njit(cache=True, nogil=True)
+def _bytes(codes: Any, cells: Any, values: Any) -> None:
+    """Of each attribute the high bits of its cells, and its codes hashed."""
+    for attribute in range(cells.shape[0]):
+        for event in range(cells.shape[1]):
+            values[2 * attribute, event] = np.uint8(cells[attribute, event] >> _SHIFT)
+            values[2 * attribute + 1, event] = _hash_byte(codes[event, attribute])
 
 
 @numba.njit(cache=True, nogil=True)
 def _verify(
-    candidates: Any, candidate_events: Any, candidate_entries: Any, codes: Any, check_attributes: Any, check_lows: Any,
-    check_highs: Any, offsets: Any, attributes: Any, lows: Any, highs: Any, outputs: Any, out_events: Any,
+    candidates: Any, candidate_events: Any, candidate_entries: Any, codes: Any, check_attributes: Any,
+    check_bounds: Any,
+    offsets: Any, attributes: Any, bounds: Any, outputs: Any, out_events: Any,
     out_outputs: Any, count: Any,
 ) -> Any:  # fmt: skip
     """Write the candidates that hold: first one check of each, without a branch to mispredict, then what is left."""
@@ -253,13 +258,13 @@ def _verify(
         code = codes[event, np.uint64(check_attributes[entry])]
         candidate_events[left] = np.uint32(event)
         candidate_entries[left] = np.uint32(entry)
-        left += np.uint64((code >= check_lows[entry]) & (code <= check_highs[entry]))
+        left += np.uint64((code >= check_bounds[entry, 0]) & (code <= check_bounds[entry, 1]))
     for i in range(left):
         event, entry = np.uint64(candidate_events[i]), np.uint64(candidate_entries[i])
         inside = True
         for row in range(np.uint64(offsets[entry]), np.uint64(offsets[entry + one_more])):
             code = codes[event, np.uint64(attributes[row])]
-            if code < lows[row] or code > highs[row]:
+            if code < bounds[row, 0] or code > bounds[row, 1]:
                 inside = False
                 break
         out_events[count] = event
@@ -269,52 +274,94 @@ def _verify(
 
 
 @numba.njit(cache=True, nogil=True)
-def _match(
-    keys: Any, codes: Any, kinds: Any, first_kind: Any, second_kind: Any, filter_starts: Any, filter_masks: Any,
-    bits: Any, bucket_starts: Any, bucket_shifts: Any, buckets: Any, hashes: Any, outputs: Any, check_attributes: Any,
-    check_lows: Any, check_highs: Any, offsets: Any, attributes: Any, lows: Any, highs: Any, places: Any, hits: Any,
-    candidate_events: Any, candidate_entries: Any, out_events: Any, out_outputs: Any, count: Any, signature: Any,
-    probe: Any, start: Any,
+def _gather(
+    cell: Any, event: Any, values: Any, cell_groups: Any, group_attributes: Any, group_entries: Any,
+    group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any, high_bytes: Any,
+    candidate_events: Any, candidate_entries: Any, candidates: Any,
 ) -> Any:  # fmt: skip
-    """Fills the output from (signature, probe, hit) on; stops where it might not hold the next candidates' pairs."""
-    tried = np.uint64(0)
-    room, capacity, one_more = np.uint64(len(out_events)), np.uint64(len(candidate_events)), np.uint64(1)
-    while signature < np.uint64(len(first_kind)):
-        one, two = first_kind[signature], second_kind[signature]
+    """The entries of a cell that an event may satisfy, as far as bytes tell."""
+    one, one_more, lanes = np.uint32(1), np.uint64(1), np.uint64(LANES)
+    low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
+    for group in range(np.uint64(cell_groups[cell]), np.uint64(cell_groups[cell + one_more])):
+        entry, end = np.uint64(group_entries[group]), np.uint64(group_entries[group + one_more])
+        attribute = group_attributes[group]
+        if attribute == _ANY:
+            while entry < end:
+                candidate_events[candidates] = np.uint32(event)
+                candidate_entries[candidates] = np.uint32(entry)
+                candidates += one_more
+                entry += one_more
+            continue
+        value = values[np.uint64(attribute), event]
+        if group_steps[group] >= 0:  # only ranges that begin at the value, or less than the widest before it
+            least = np.uint64(value - min(value, group_widths[group]))
+            first_step = np.uint64(group_steps[group])
+            entry = np.uint64(steps[first_step + least // np.uint64(_STEP)])
+            end = np.uint64(steps[first_step + np.uint64(value) // np.uint64(_STEP) + one_more])
+        while entry < end:
+            matched: Any = ranges_holding(low_base + entry, high_base + entry, value)
+            if end - entry < lanes:
+                matched = np.uint32(matched & ((one << np.uint32(end - entry)) - one))
+            while matched != 0:
+                candidate_events[candidates] = np.uint32(event)
+                candidate_entries[candidates] = np.uint32(entry + np.uint64(lowest_bit(matched)))
+                candidates += one_more
+                matched = np.uint32(matched & (matched - one))
+            entry += lanes
+    return candidates
+
+
+@numba.njit(cache=True, nogil=True)
+def _match(
+    kinds: Any, codes: Any, cells: Any, values: Any, table_keys: Any, table_cells: Any, cell_kinds: Any,
+    cell_groups: Any, group_attributes: Any, group_entries: Any, group_widths: Any, group_steps: Any, steps: Any,
+    low_bytes: Any, high_bytes: Any, outputs: Any, check_attributes: Any, check_bounds: Any,
+    offsets: Any, attributes: Any, bounds: Any, candidate_events: Any, candidate_entries: Any, longest: Any,
+    out_events: Any, out_outputs: Any, count: Any,
+    kind: Any, event: Any,
+) -> Any:  # fmt: skip
+    """Fills the output from (kind, event) on; stops where it might not hold the candidates that come next."""
+    one_more, mask = np.uint64(1), np.uint64(len(table_keys) - 1)
+    capacity, room = np.uint64(len(candidate_events)), np.uint64(len(out_events))
+    events = np.uint64(codes.shape[0])
+    candidates = tried = np.uint64(0)
+    while kind < np.uint64(len(kinds)):
+        attribute, level = np.uint64(kinds[kind] >> 4), kinds[kind] & 15
         # A range is filed under the cell it begins in: an event looks in its own cell, and in the one before.
-        first_probes = 1 if kinds[one] & 15 == EXACT else 2
-        second_probes = 1 if two == NO_KEY or kinds[two] & 15 == EXACT else 2
-        second = keys[len(kinds)] if two == NO_KEY else keys[two]  # the last row is all zeros
-        shift, bucket_start = bucket_shifts[signature], np.uint64(bucket_starts[signature])
-        while probe < first_probes * second_probes:
-            found = _look(
-                keys[one], probe // second_probes, second, probe % second_probes, _seed(signature),
-                filter_masks[signature], bits, np.uint64(filter_starts[signature]), places, hits,
-            )  # fmt: skip
-            while start < found:
-                hit, candidates = start, np.uint64(0)
-                while hit < found:
-                    event = hits[hit]
-                    place = places[np.uint64(event)]
-                    bucket = bucket_start + np.uint64(place >> shift)
-                    begin, end = np.uint64(buckets[bucket]), np.uint64(buckets[bucket + one_more])
-                    if candidates + (end - begin) >= capacity:
-                        break
-                    for entry in range(begin, end):
-                        candidate_events[candidates] = event
-                        candidate_entries[candidates] = np.uint32(entry)
-                        candidates += np.uint64(hashes[entry] == place)
-                    hit += one_more
-                if room - count <= candidates:
-                    return count, signature, probe, start, tried
+        probes = 1 if level == EXACT else 2
+        while event < events:
+            if candidates + np.uint64(probes) * longest > capacity:
                 tried += candidates
                 count = _verify(
-                    candidates, candidate_events, candidate_entries, codes, check_attributes, check_lows, check_highs,
-                    offsets, attributes, lows, highs, outputs, out_events, out_outputs, count,
+                    candidates, candidate_events, candidate_entries, codes, check_attributes, check_bounds, offsets,
+                    attributes, bounds, outputs, out_events, out_outputs, count,
                 )  # fmt: skip
-                start = hit
-            start = np.uint64(0)
-            probe += 1
-        probe = 0
-        signature += one_more
-    return count, signature, probe, start, tried
+                candidates = np.uint64(0)
+                if room - count < capacity:
+                    return count, kind, event, tried
+            for probe in range(probes):
+                key = codes[event, attribute]
+                if level != EXACT:
+                    key = (np.int64(cells[attribute, event]) >> level) - probe
+                    if key < 0:
+                        continue
+                wanted = _cell_key(kind, level, key)
+                place = wanted & mask
+                while table_cells[place] >= 0:
+                    if table_keys[place] == wanted and np.uint64(cell_kinds[table_cells[place]]) == kind:
+                        candidates = _gather(
+                            np.uint64(table_cells[place]), event, values, cell_groups, group_attributes, group_entries,
+                            group_widths, group_steps, steps, low_bytes, high_bytes, candidate_events,
+                            candidate_entries, candidates,
+                        )  # fmt: skip
+                        break
+                    place = (place + one_more) & mask
+            event += one_more
+        event = np.uint64(0)
+        kind += one_more
+    tried += candidates
+    count = _verify(
+        candidates, candidate_events, candidate_entries, codes, check_attributes, check_bounds, offsets,
+                    attributes, bounds, outputs, out_events, out_outputs, count,
+    )  # fmt: skip
+    return count, kind, event, tried

@@ -49,6 +49,7 @@ class Coder:
     edges: Codes
     dictionary: Dictionary | None  # of strings
     keys: ArrowArray | None  # of long decimals
+    celled: bool = True  # whether anything asks for cells
 
     def codes(self, columns: Columns) -> tuple[Codes, Mask]:
         column = columns.batch.columns[self.path]
@@ -105,12 +106,14 @@ def encode(columns: Columns, coders: list[Coder]) -> Encoded:
     odd = np.zeros(count, bool)
     for number, coder in enumerate(coders):
         values, valid = coder.codes(columns)
-        _put(values, valid, coder.edges, codes, cells[number], odd, number)
+        _put(values, valid, coder.edges, coder.celled, codes, cells[number], odd, number)
     return Encoded(codes, cells, odd)
 
 
 @numba.njit(cache=True, nogil=True)
-def _put(values: Any, valid: Any, edges: Any, codes: Any, cells: Any, odd: Any, number: int) -> None:
+def _put(
+    values: Any, valid: Any, edges: Any, celled: bool, codes: Any, cells: Any, odd: Any, number: int
+) -> None:  # fmt: skip
     for event in range(len(values)):
         code = values[event]
         if not valid[event]:
@@ -121,6 +124,8 @@ def _put(values: Any, valid: Any, edges: Any, codes: Any, cells: Any, odd: Any, 
             odd[event] = True
             code += 1
         codes[event, number] = code
+        if not celled:
+            continue
         low, size = 0, len(edges)
         while size > 0:  # how many edges are at or below the code
             half = size >> 1

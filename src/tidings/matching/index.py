@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numba
@@ -30,8 +30,9 @@ from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.tree import Expression
 
 # What things cost an event, in nanoseconds on one core: measured, and only their ratios matter.
-PROBE_NS = 1.2
-CANDIDATE_NS = 4.0
+BYTE_NS = 0.04  # of an entry in an event's cell, found by its bytes or passed over
+GRID_FACTOR = 20.0
+CANDIDATE_NS = 8.0  # of an entry that is verified
 COMPARE_NS = 0.05  # of one entry on one dimension in a block that is visited
 BOX_NS = 0.06  # of passing a block over, a dimension
 MIN_BLOCKS = 2  # of a class, below which blocks are not worth a table
@@ -205,16 +206,18 @@ def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
     cells = None
     chosen = np.flatnonzero(in_cells)
     if len(chosen):
-        cells = access.file(chosen, outputs)
-        reason = f"selective: filed in {len(cells.first_kind)} signatures under keys that few events have"
+        cells = access.file(chosen, outputs, coders)
+        reason = f"selective: filed in {len(cells.cell_kinds):,} cells, each for the events that few others are like"
         engines.append(EngineStats("cells", len(chosen), 0, cells.bytes, access.cells_ns(chosen), reason))
     if len(free):
         engines.append(
             EngineStats("free", len(free), 1, free.nbytes, float(len(free)), "nothing to look up: every event")
         )
+    in_blocks = {int(d) for built in blocks for d in built.dimensions}
+    ranged = set(np.unique(entries.attributes[entries.lows != entries.highs]).tolist()) | in_blocks
     return Index(
         slots=filters.count,
-        coders=coders,
+        coders=[replace(coder, celled=number in ranged) for number, coder in enumerate(coders)],
         cells=cells,
         blocks=tuple(blocks),
         free=free,
@@ -272,8 +275,10 @@ class _Access:
             self._estimate(number, coder, np.sort(sample[:, number]))
         self._best = np.empty(entries.count, np.int64)
         self._second = np.empty(entries.count, np.int64)
-        _two_best(entries.offsets, self._filed_share, self._best, self._second)
-        self._decide_pairs()
+        self._costs = np.empty(entries.count)
+        # A range is looked for twice as often as an equality, and in cells whose entries have less in common.
+        filed = self._filed_share * np.where(self._kinds % 16 == EXACT, 1, GRID_FACTOR)
+        _best_two(entries.offsets, filed, self._share, self._best, self._second, self._costs)
 
     def _estimate(self, number: int, coder: Coder, sample: npt.NDArray[np.int64]) -> None:
         rows = np.flatnonzero(self._entries.attributes == number)
@@ -292,33 +297,9 @@ class _Access:
         self._kinds[rows] = number * 16 + np.where(exact, EXACT, shift)
         self._keys[rows] = np.where(exact, lows, key)
 
-    def _decide_pairs(self) -> None:
-        """A second key pays where it saves more candidates than its probes cost."""
-        paired = self._second >= 0
-        self._first, self._other = self._best, np.full(len(paired), -1)
-        self._pair_share = np.zeros(len(paired))
-        if not paired.any():
-            return
-        best, second = self._best, np.maximum(self._second, 0)
-        swapped = self._kinds[best] > self._kinds[second]
-        first = np.where(paired & swapped, second, best)
-        other = np.where(paired & swapped, best, second)
-        signature = self._kinds[first].astype(np.int64) << 32 | self._kinds[other]
-        _, group = np.unique(np.where(paired, signature, -1), return_inverse=True)
-        saved = self._filed_share[best] * (1 - self._filed_share[second]) * CANDIDATE_NS
-        probes = np.where(self._kinds[first] % 16 == EXACT, 1, 2) * np.where(self._kinds[other] % 16 == EXACT, 1, 2)
-        paired &= np.bincount(group, np.where(paired, saved, 0))[group] > probes * PROBE_NS
-        self._pair_share = probes * PROBE_NS / np.bincount(group)[group]
-        self._first = np.where(paired, first, best)
-        self._other = np.where(paired, other, -1)
-
     def cells_ns(self, members: npt.NDArray[np.int64]) -> float:
-        """What these entries cost an event in cells: candidates, and their share of the probes."""
-        share = self._filed_share[self._best[members]]
-        paired = self._other[members] >= 0
-        both = self._filed_share[self._first[members]] * self._filed_share[np.maximum(self._other[members], 0)]
-        probes = self._pair_share[members][paired].sum() if paired.any() else 0.0
-        return float(np.where(paired, both, share).sum() * CANDIDATE_NS + probes)
+        """What these entries cost an event in cells: those in its own are told by bytes, what passes is verified."""
+        return float(self._costs[members].sum())
 
     def blocks_ns(self, members: npt.NDArray[np.int64]) -> float:
         """What these entries cost an event in blocks: boxes passed over, and entries compared in the others."""
@@ -329,15 +310,16 @@ class _Access:
         visited = float(np.minimum(1, self._share[rows].mean(axis=0) + extent).prod())
         return blocks * width * BOX_NS + visited * len(members) * width * COMPARE_NS
 
-    def file(self, chosen: npt.NDArray[np.int64], outputs: npt.NDArray[np.int32]) -> Cells:
-        """The cells of these entries; of a candidate's rows those come first that it is not filed under."""
+    def file(self, chosen: npt.NDArray[np.int64], outputs: npt.NDArray[np.int32], coders: list[Coder]) -> Cells:
+        """The cells of these entries; of a candidate's rows those come first that it was not chosen by."""
         entries = self._entries
         rank = self._share.copy()
-        filed = np.concatenate([self._first[chosen], self._other[chosen][self._other[chosen] >= 0]])
-        rank[filed] += np.where(self._kinds[filed] % 16 == EXACT, 2, 1)
-        order = np.lexsort((rank, np.repeat(np.arange(entries.count), np.diff(entries.offsets))))
+        rank[self._best[chosen]] += np.where(self._kinds[self._best[chosen]] % 16 == EXACT, 3, 2)
+        seconds = self._second[chosen]
+        rank[seconds[seconds >= 0]] += 1
+        order = _row_order(entries.offsets, rank)
         return cells_index(
-            chosen, self._first[chosen], self._other[chosen], self._kinds, self._keys, order, entries, outputs
+            chosen, self._best[chosen], seconds, self._kinds, self._keys, order, entries, outputs, coders
         )  # fmt: skip
 
 
@@ -350,13 +332,31 @@ def _levels_needed(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) ->
 
 
 @numba.njit(cache=True, nogil=True)
-def _two_best(offsets: Any, share: Any, best: Any, second: Any) -> None:
+def _best_two(offsets: Any, filed_ns: Any, share: Any, best: Any, second: Any, costs: Any) -> None:
+    """Of each entry the row to file it under and the row to compare as bytes (-1: none) that together cost least."""
     for entry in range(len(best)):
-        one = two = -1
-        for row in range(offsets[entry], offsets[entry + 1]):
-            if one < 0 or share[row] < share[one]:
-                one, two = row, one
-            elif two < 0 or share[row] < share[two]:
-                two = row
-        best[entry] = one
-        second[entry] = two
+        best[entry] = second[entry] = -1
+        costs[entry] = np.inf
+        for one in range(offsets[entry], offsets[entry + 1]):
+            two = -1
+            for row in range(offsets[entry], offsets[entry + 1]):
+                if row != one and (two < 0 or share[row] < share[two]):
+                    two = row
+            passing = 1.0 if two < 0 else min(1.0, share[two] + 2 / 256)
+            cost = filed_ns[one] * (BYTE_NS + passing * CANDIDATE_NS)
+            if cost < costs[entry]:
+                best[entry], second[entry], costs[entry] = one, two, cost
+
+
+@numba.njit(cache=True, nogil=True)
+def _row_order(offsets: Any, rank: Any) -> Any:
+    """The rows of each entry by rank."""
+    order = np.arange(len(rank))
+    for entry in range(len(offsets) - 1):
+        for i in range(offsets[entry] + 1, offsets[entry + 1]):
+            row, j = order[i], i
+            while j > offsets[entry] and rank[order[j - 1]] > rank[row]:
+                order[j] = order[j - 1]
+                j -= 1
+            order[j] = row
+    return order
