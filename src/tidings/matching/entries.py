@@ -56,7 +56,7 @@ class Entries:
     slots: Rows  # of each entry the filter
     residual_of: Rows  # of each entry its residual, -1 for none
     residuals: tuple[Residual, ...]
-    repeated: bool  # whether two entries of one filter may hold the same event
+    repeated: npt.NDArray[np.bool_]  # filters of which two entries may hold the same event; empty where none
 
     @property
     def count(self) -> int:
@@ -80,6 +80,7 @@ def entries_of(table: FilterTable) -> Entries:
         expansion.add(int(box), attributes[start:end].tolist(), lows[start:end].tolist(), highs[start:end].tolist())
     residual_of = np.where(unclear, len(table.residuals), table.residual_of)
     counts = np.bincount(boxes[kept], minlength=table.boxes)[plain]
+    several_boxes = np.bincount(table.box_filter, minlength=table.count) > 1
     extra = np.array(expansion.rows, np.int64).reshape(-1, 3)
     return Entries(
         paths=tuple(table.intervals),
@@ -90,7 +91,7 @@ def entries_of(table: FilterTable) -> Entries:
         slots=table.box_filter[np.concatenate([np.flatnonzero(plain), np.array(expansion.boxes, np.int64)])],
         residual_of=np.concatenate([residual_of[plain], expansion.residual_of]).astype(np.int32),
         residuals=tuple(expansion.residuals),
-        repeated=bool(len(table.box_filter) and np.bincount(table.box_filter).max() > 1),
+        repeated=several_boxes if several_boxes.any() else np.empty(0, bool),
     )
 
 

@@ -6,15 +6,19 @@ go value by value through the scalar rules of `tidings.model.filter.values`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from tidings.matching.columns import Column, Columns, Mask
 from tidings.model.filter import values
+from tidings.model.filter.columnar import ArrowArray
 from tidings.model.filter.planned import double_ordinals
 from tidings.model.filter.tree import (
     And,
@@ -42,17 +46,55 @@ _DTYPES = {"boolean": np.bool_, "float": np.float32, "double": np.float64, "deci
 _DAY_US = 86_400_000_000
 
 
-def true_rows(expression: Expression, columns: Columns, rows: Rows) -> Mask:
-    """Which of these events make the expression TRUE."""
+def true_rows(
+    expression: Expression, columns: Columns, rows: Rows, literals: Sequence[npt.NDArray[Any]] = ()
+) -> Mask:  # fmt: skip
+    """Which of these events make the expression TRUE.
+
+    `literals`, where given, has for each literal of the expression that is not NULL, in the order of the tree, the
+    value to take in its place, row by row: many filters that differ only in their literals are evaluated at once.
+    """
     with np.errstate(all="ignore"):
-        result = _Evaluation(columns, rows).of(expression)
+        result = _Evaluation(columns, rows, literals).of(expression)
     return np.asarray(result.values & result.valid)
 
 
+def literals_of(expression: Expression) -> tuple[Expression, tuple[Any, ...]]:
+    """An expression with every literal that is not NULL replaced by one that stands for all, and their values."""
+    values_found: list[Any] = []
+
+    def emptied(node: Expression) -> Expression:
+        match node:
+            case Literal(value, type_):
+                if value is None:
+                    return node
+                values_found.append(value)
+                return Literal(_STANDING[type(value)], type_)
+            case And(operands) | Or(operands):
+                return type(node)(tuple(emptied(operand) for operand in operands))
+            case In(operand, items):
+                return In(emptied(operand), tuple(emptied(item) for item in items))
+            case Comparison(op, left, right):
+                return Comparison(op, emptied(left), emptied(right))
+            case Arithmetic(op, left, right, type_):
+                return Arithmetic(op, emptied(left), emptied(right), type_)
+            case ArrayContains(array, item):
+                return ArrayContains(emptied(array), emptied(item))
+            case Reference():
+                return node
+        return replace(node, operand=emptied(node.operand))
+
+    return emptied(expression), tuple(values_found)
+
+
+_STANDING: dict[type, Any] = {bool: True, int: 1, float: 1.0, str: "", Decimal: Decimal(1)}
+
+
 class _Evaluation:
-    def __init__(self, columns: Columns, rows: Rows) -> None:
+    def __init__(self, columns: Columns, rows: Rows, literals: Sequence[npt.NDArray[Any]]) -> None:
         self._columns = columns
         self._rows = rows
+        self._literals = iter(literals) if literals else None
 
     def of(self, expression: Expression) -> Column:
         match expression:
@@ -77,9 +119,9 @@ class _Evaluation:
             case ArrayContains(array, item):
                 return self._array_contains(self.of(array), self.of(item))
             case Like(operand, pattern, escape):
-                return _find(values.like_to_re2(pattern, escape), self.of(operand))
+                return self._find(values.like_to_re2(pattern, escape), operand)
             case RLike(operand, pattern):
-                return _find(pattern, self.of(operand))
+                return self._find(pattern, operand)
             case Cast(operand, type_):
                 return _cast(self.of(operand), operand.type, type_)
             case Arithmetic(op, left, right, type_):
@@ -95,10 +137,23 @@ class _Evaluation:
         return np.full(len(self._rows), value)
 
     def _literal(self, value: Any, type_: DataType) -> Column:
+        if self._literals is not None and value is not None:
+            return Column(next(self._literals).astype(_dtype(type_)), self._all(True))
         result = np.empty(len(self._rows), _dtype(type_))
         if value is not None:
             result[:] = value
         return Column(result, self._all(value is not None))
+
+    def _find(self, pattern: str, operand: Expression) -> Column:
+        if isinstance(operand, Reference):  # Arrow has the same RE2, without a call a value
+            texts = self._columns.batch.columns[operand.path].take(self._rows)
+            found: ArrowArray = pc.match_substring_regex(texts, pattern)
+            return Column(
+                found.fill_null(False).to_numpy(zero_copy_only=False),
+                self._columns.values(operand.path).valid[self._rows],
+            )
+        compiled = values.compile_re2(pattern)
+        return _each(lambda text: bool(compiled.search(text)), None, self.of(operand))
 
     def _array_contains(self, arrays: Column, items: Column) -> Column:
         def contains(array: list[Any], item: Any) -> bool | None:
@@ -149,11 +204,6 @@ def _compare(op: str, left: Column, right: Column, type_: DataType) -> Column:
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": np.equal, "<=>": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,
 }  # fmt: skip
-
-
-def _find(pattern: str, operand: Column) -> Column:
-    compiled = values.compile_re2(pattern)
-    return _each(lambda text: bool(compiled.search(text)), None, operand)
 
 
 def _cast(operand: Column, source: DataType, target: DataType) -> Column:

@@ -11,7 +11,7 @@ nothing hold every event. Residuals are evaluated on what is left.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from tidings.matching.cells import EXACT, LEVELS, Cells, cells_index
 from tidings.matching.columns import Columns
 from tidings.matching.encode import Coder, Encoded, cells_of, coders_of, encode
 from tidings.matching.entries import Entries, Residual, entries_of
-from tidings.matching.evaluate import true_rows
+from tidings.matching.evaluate import literals_of, true_rows
 from tidings.matching.pairs import Pairs, by_event
 from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.tree import Expression
@@ -42,9 +42,9 @@ SAMPLE = 2_000  # events
 Pairing = npt.NDArray[np.int32]
 Recheck = Callable[[int], Expression]  # the tree of a slot's filter, for the few that are evaluated whole
 
-_FIRST_CHUNK = 1024  # events
+_FIRST_CHUNK = 2048  # events
 _CHUNK_SIZES = (512, 8192)
-_PAIRS_A_CHUNK = 1 << 17
+_PAIRS_A_CHUNK = 1 << 18
 
 
 class Found(NamedTuple):
@@ -53,6 +53,15 @@ class Found(NamedTuple):
     offsets: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
     tried: int  # candidates that were verified
+
+
+class Templates(NamedTuple):
+    """Residuals that differ only in their literals, to be evaluated together."""
+
+    of_residual: npt.NDArray[np.int64]  # -1: one that is more than an expression
+    number: npt.NDArray[np.int64]  # of each residual among those of its template
+    trees: list[Expression]
+    literals: list[list[npt.NDArray[Any]]]  # of each template, for each of its literals the values by number
 
 
 class _Buffer(threading.local):
@@ -90,7 +99,8 @@ class Index:
     asking_slots: npt.NDArray[np.int32]
     asking_residuals: npt.NDArray[np.int32]
     residuals: tuple[Residual, ...]
-    repeated: bool  # whether a filter may be found twice
+    templates: Templates
+    repeated: npt.NDArray[np.bool_]  # which filters may be found twice; empty where none
     engines: tuple[EngineStats, ...]
 
     @property
@@ -113,8 +123,8 @@ class Index:
             found_events, outputs = pairs.events[: pairs.count], pairs.outputs[: pairs.count]
             if len(self.asking) or chunk.odd.any():
                 found_events, outputs = self._decide(found_events, outputs, chunk, start, columns, recheck)
-            if self.repeated:
-                found_events, outputs = _once(found_events, outputs, self.slots)
+            if len(self.repeated):
+                found_events, outputs = self._once(found_events, outputs)
             counted, ordered = by_event(found_events, outputs, chunk.count)
             counts.append(np.diff(counted))
             slots.append(ordered)
@@ -137,22 +147,50 @@ class Index:
         self, events: Pairing, outputs: Pairing, encoded: Encoded, start: int, columns: Columns, recheck: Recheck
     ) -> tuple[Pairing, Pairing]:
         """Evaluate residuals: outputs that ask for it become slots where theirs holds, and are dropped else."""
-        asked = outputs >= self.slots
-        position = np.searchsorted(self.asking, outputs[asked] - self.slots)
-        slots = outputs.copy()
-        slots[asked] = self.asking_slots[position]
-        residual = np.full(len(outputs), -1, np.int64)
-        residual[asked] = self.asking_residuals[position]
-        whole = encoded.odd[events]
-        whole |= np.array([one.recheck for one in self.residuals] + [False])[residual]
-        kept = np.ones(len(outputs), bool)
-        for rows in _groups(np.where(whole, -1, residual)):
-            kept[rows] = self._holds(
-                self.residuals[residual[rows[0]]], events[rows].astype(np.int64), encoded, start, columns
+        odd = encoded.odd[events]
+        asked = np.flatnonzero((outputs >= self.slots) | odd)
+        at, slots = events[asked].astype(np.int64), outputs[asked].copy()
+        residual = np.full(len(asked), -1, np.int64)
+        entry = slots >= self.slots
+        position = np.searchsorted(self.asking, slots[entry] - self.slots)
+        slots[entry] = self.asking_slots[position]
+        residual[entry] = self.asking_residuals[position]
+        whole = odd[asked] | np.array([*(one.recheck for one in self.residuals), False])[residual]
+        holds = np.ones(len(asked), bool)
+        asking = np.where(whole, -1, residual)
+        templates = np.where(asking >= 0, self.templates.of_residual[asking], -1)
+        for rows in _groups(templates):
+            holds[rows] = self._template_holds(
+                templates[rows[0]], asking[rows], at[rows], encoded.count, start, columns
             )
+        for rows in _groups(np.where(templates < 0, asking, -1)):
+            holds[rows] = self._holds(self.residuals[asking[rows[0]]], at[rows], encoded, start, columns)
         for rows in _groups(np.where(whole, slots, -1)):
-            kept[rows] = true_rows(recheck(int(slots[rows[0]])), columns, events[rows].astype(np.int64) + start)
-        return events[kept], slots[kept]
+            holds[rows] = true_rows(recheck(int(slots[rows[0]])), columns, at[rows] + start)
+        outputs = outputs.copy()
+        outputs[asked] = np.where(holds, slots, -1)
+        kept = outputs >= 0
+        return events[kept], outputs[kept]
+
+    def _once(self, events: Pairing, slots: Pairing) -> tuple[Pairing, Pairing]:
+        """Pairs without repeats: a filter may hold an event in several of its boxes."""
+        twice = self.repeated[slots]
+        keys = np.unique(events[twice].astype(np.int64) * self.slots + slots[twice])
+        again = (keys // self.slots).astype(np.int32), (keys % self.slots).astype(np.int32)
+        return np.concatenate([events[~twice], again[0]]), np.concatenate([slots[~twice], again[1]])
+
+    def _template_holds(
+        self, template: int, residuals: npt.NDArray[np.int64], at: npt.NDArray[np.int64], count: int, start: int,
+        columns: Columns,
+    ) -> npt.NDArray[np.bool_]:  # fmt: skip
+        tree = self.templates.trees[template]
+        literals = [values[self.templates.number[residuals]] for values in self.templates.literals[template]]
+        if literals:
+            return true_rows(tree, columns, at + start, literals)
+        holds = np.zeros(count, bool)  # the same for every filter: once an event is enough
+        holds[at] = True
+        holds[holds] = true_rows(tree, columns, np.flatnonzero(holds) + start)
+        return holds[at]
 
     def _holds(
         self, residual: Residual, rows: npt.NDArray[np.int64], encoded: Encoded, start: int, columns: Columns
@@ -167,18 +205,35 @@ class Index:
         return holds
 
 
+def _templates(residuals: tuple[Residual, ...]) -> Templates:
+    of_residual, number = np.full(len(residuals), -1), np.zeros(len(residuals), np.int64)
+    trees: dict[Expression, int] = {}
+    values: list[list[tuple[Any, ...]]] = []
+    for i, residual in enumerate(residuals):
+        if residual.expression is None or residual.memberships:
+            continue
+        tree, literals = literals_of(residual.expression)
+        template = trees.setdefault(tree, len(trees))
+        if template == len(values):
+            values.append([])
+        of_residual[i], number[i] = template, len(values[template])
+        values[template].append(literals)
+    columns = [[_objects(column) for column in zip(*rows, strict=True)] for rows in values]
+    return Templates(of_residual, number, list(trees), columns)
+
+
+def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
+    result = np.empty(len(values), object)
+    result[:] = values
+    return result
+
+
 def _groups(numbers: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int64]]:
     """The rows that have the same number, by number; negative ones left out."""
     rows = np.flatnonzero(numbers >= 0)
     rows = rows[np.argsort(numbers[rows], kind="stable")]
     if len(rows):
         yield from np.split(rows, np.flatnonzero(np.diff(numbers[rows])) + 1)
-
-
-def _once(events: Pairing, slots: Pairing, count: int) -> tuple[Pairing, Pairing]:
-    """Pairs without repeats: a filter may hold an event in several of its boxes."""
-    keys = np.unique(events.astype(np.int64) * count + slots)
-    return (keys // count).astype(np.int32), (keys % count).astype(np.int32)
 
 
 def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
@@ -225,6 +280,7 @@ def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
         asking_slots=entries.slots[asking],
         asking_residuals=entries.residual_of[asking],
         residuals=entries.residuals,
+        templates=_templates(entries.residuals),
         repeated=entries.repeated,
         engines=tuple(engines),
     )
