@@ -6,6 +6,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,3 +111,13 @@ def test_every_make_target_of_the_readme_exists() -> None:
     named = set(re.findall(r"\bmake ([a-z-]+)\b(?=`|\n| +#)", (ROOT / "README.md").read_text()))
     assert named
     assert named <= targets
+
+
+def test_the_figures_in_the_readme_are_those_of_the_result_files() -> None:
+    sys.path.insert(0, str(ROOT))
+    try:
+        from benchmarks import figures
+    finally:
+        sys.path.remove(str(ROOT))
+    text = (ROOT / "README.md").read_text()
+    assert figures.BEGIN + figures.figures() + figures.END in text, "write them anew: python -m benchmarks.figures"
