@@ -152,16 +152,16 @@ class Builder:
     def constants(self, path: Path, type_: DataType) -> Constants:
         return self._constants.setdefault(path, Constants(type_))
 
-    def add_boxes(self, filters: Rows, residual: Expression | None = None) -> Rows:
-        """One new box for each of these filters; answers their numbers."""
+    def add_boxes(self, filters: Rows, residuals: Rows) -> Rows:
+        """One new box for each of these filters, with the residual of this number; answers the boxes' numbers."""
         self._gather_singles()
         boxes = np.arange(self._count, self._count + len(filters), dtype=np.int32)
         self._count += len(filters)
         self._filters.append(filters)
-        self._residual_of.append(np.full(len(filters), self._residual(residual), np.int32))
+        self._residual_of.append(residuals)
         return boxes
 
-    def _residual(self, residual: Expression | None) -> int:
+    def residual_number(self, residual: Expression | None) -> int:
         return -1 if residual is None else self._residuals.setdefault(residual, len(self._residuals))
 
     def _gather_singles(self) -> None:
@@ -182,7 +182,7 @@ class Builder:
         """The boxes of one filter, from its normal form."""
         for box in form.boxes:
             self._single_filters.append(row)
-            self._single_residuals.append(self._residual(box.residual))
+            self._single_residuals.append(self.residual_number(box.residual))
             for path, values in box.sets.items():
                 self._waiting.append((self._count, path, values))
                 type_ = self._types.setdefault(path, self._domain.leaves[path])

@@ -19,8 +19,9 @@ from tidings.model.filter.normal import normalise
 from tidings.model.filter.parse import parse_filter, resolve
 from tidings.model.filter.planned import Execution, Renamed
 from tidings.model.filter.shapes import Attributes, Plan, Template, plan, shapes_of, template_of
-from tidings.model.filter.tree import Path
+from tidings.model.filter.tree import Expression, Path
 
+_MOSTLY_NEW = 0.9  # shapes to a filter, beyond which it is not worth looking for those that differ only in names
 _WORTH_A_PLAN = 8  # filters of one shape, below which arrays cost more than they save
 
 
@@ -89,7 +90,12 @@ class _Reading:
             actual = [same.template[1][number] for same in group]
             paths = list(dict.fromkeys(actual))
             renamed[planned] = Renamed(paths, np.array([paths.index(path) for path in actual])[shape])
-        return Execution(plan, rows, self._texts.take(pa.array(rows)), self.builder, renamed)
+
+        def residual_of(text: str) -> Expression | None:
+            found = self._plan_of(text, group[0].shape, plan.template)
+            return None if found is None else found.residual
+
+        return Execution(plan, rows, self._texts.take(pa.array(rows)), self.builder, renamed, residual_of)
 
     def _by_shape(self) -> Iterator[_SameShape]:
         attributes = Attributes(self._domain)
@@ -97,16 +103,21 @@ class _Reading:
         codes = shapes.indices.to_numpy(zero_copy_only=False)
         order = np.argsort(codes, kind="stable").astype(np.int32)
         ends = np.cumsum(np.bincount(codes, minlength=len(shapes.dictionary)))
+        mostly_new = len(shapes.dictionary) > _MOSTLY_NEW * len(self._texts)
         for rows, shape in zip(np.split(order, ends[:-1]), shapes.dictionary.to_pylist(), strict=True):
+            if mostly_new and len(rows) < _WORTH_A_PLAN:
+                continue
             template = template_of(shape, attributes)
             if template is not None:
                 yield _SameShape(shape, template, rows)
 
     def _plan(self, same: _SameShape, template: str) -> Plan | None:
-        text = self._texts[same.rows[0]].as_py()
+        return self._plan_of(self._texts[same.rows[0]].as_py(), same.shape, template)
+
+    def _plan_of(self, text: str, shape: str, template: str) -> Plan | None:
         try:
             lexed = lex(text)
-            return plan(text, same.shape, template, lexed, resolve(lexed, self._domain))
+            return plan(text, shape, template, lexed, resolve(lexed, self._domain))
         except FilterError:
             return None  # each filter of the shape says for itself what is wrong
 

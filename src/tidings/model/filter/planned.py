@@ -8,7 +8,7 @@ back for the full parse.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
@@ -22,12 +22,13 @@ from tidings.model import types
 from tidings.model.filter.columnar import ArrowArray, Builder, Codes, Constants, Rows, has_ordinals
 from tidings.model.filter.sets import line
 from tidings.model.filter.shapes import Hole, Plan, PlannedLeaf, PlannedNode
-from tidings.model.filter.tree import Path
+from tidings.model.filter.tree import Expression, Path
 from tidings.model.types import DataType
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _SAFE = (1 << 63) - 2  # codes within it can be moved by one
+_WORTH_SHARING = 4  # filters to a residual, below which reading each in full costs no more
 _PLAIN_NUMBER = r"^[0-9]{1,18}$"
 _PLAIN_FRACTION = r"^[0-9]{1,15}(\.[0-9]{1,15})?$"
 _PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -61,8 +62,9 @@ class Execution:
     """One plan over the filters `rows` of a column; `finish` comes after the constants are numbered."""
 
     def __init__(
-        self, plan: Plan, rows: Rows, texts: ArrowArray, builder: Builder, renamed: Mapping[Path, Renamed]
-    ) -> None:
+        self, plan: Plan, rows: Rows, texts: ArrowArray, builder: Builder, renamed: Mapping[Path, Renamed],
+        residual_of: Callable[[str], Expression | None],
+    ) -> None:  # fmt: skip
         self._plan = plan
         self._rows = rows
         self._builder = builder
@@ -74,6 +76,9 @@ class Execution:
         self._strings: dict[tuple[Path, Hole, str], list[tuple[Constants, npt.NDArray[np.int64], int]]] = {}
         self._is_prefix: dict[Hole, Mask] = {}
         literals = plan.literals(texts)
+        self._residuals = np.full(len(rows), builder.residual_number(plan.residual), np.int32)
+        if plan.residual_holes:
+            self._read_residuals([literals[hole] for hole in plan.residual_holes], texts, residual_of)
         self._read(plan.root, literals)
 
     def regular(self) -> Rows:
@@ -96,6 +101,20 @@ class Execution:
                 self._read_strings(part, hole, texts)
             elif (part.path, hole) not in self._places:
                 self._places[part.path, hole] = self._read_ordinals(part.type, hole, texts)
+
+    def _read_residuals(
+        self, holes: list[ArrowArray], texts: ArrowArray, residual_of: Callable[[str], Expression | None]
+    ) -> None:
+        """The residual of each filter: read in full once for those that have the same texts in its holes."""
+        alike = pc.binary_join_element_wise(*holes, "\x01").dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        _, firsts, which = np.unique(alike, return_index=True, return_inverse=True)
+        if len(firsts) * _WORTH_SHARING > len(alike):
+            self._regular[:] = False
+            return
+        found = [residual_of(texts[int(first)].as_py()) for first in firsts]
+        numbers = np.array([-1 if one is None else self._builder.residual_number(one) for one in found], np.int32)
+        self._residuals = numbers[which]
+        self._regular &= self._residuals >= 0
 
     def _read_strings(self, part: PlannedLeaf, hole: Hole, texts: ArrowArray) -> None:
         if part.op == "LIKE":
@@ -159,7 +178,7 @@ class Execution:
         self._part_repeats(boxes)
         numbers = np.full(len(self._rows), -1, np.int32)
         for box in boxes:
-            numbers[self._regular] = self._builder.add_boxes(self._rows[self._regular], self._plan.residual)
+            numbers[self._regular] = self._builder.add_boxes(self._rows[self._regular], self._residuals[self._regular])
             for planned, sets in box.items():
                 type_ = self._types[planned]
                 for path, rows in self._by_path(planned):

@@ -12,6 +12,7 @@ construction: a plan never decides anything the full parse would see differently
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -145,7 +146,8 @@ class Plan:
 
     template: str
     root: PlannedLeaf | PlannedNode  # with the attributes of the filter it was made from
-    residual: Expression | None  # the same for every filter of the shape
+    residual: Expression | None  # of the filter it was made from
+    residual_holes: tuple[int, ...]  # those that the residual has: filters with the same texts there share a residual
 
     def literals(self, texts: ArrowArray) -> list[ArrowArray]:
         """The texts in the holes, a column for each."""
@@ -167,17 +169,18 @@ def plan(text: str, shape: str, template: str, lexed: Lexed, expression: Express
     planner = _Planner(holes)
     conditions = expression.operands if isinstance(expression, And) else (expression,)
     rest = [condition for condition in conditions if planner.leaf(condition, True) is None and _is_rest(condition)]
-    if any(planner.holes_in(condition) for condition in rest):
-        return None
     kept = [condition for condition in conditions if condition not in rest]
     if not kept:
         return None
     root = planner.node(And(tuple(kept)) if len(kept) > 1 else kept[0], True)
-    if root is None or _count(root) > MAX_PLANNED_BOXES or _used(root) != {hole.number for hole in holes.values()}:
+    if root is None or _count(root) > MAX_PLANNED_BOXES:
+        return None
+    in_rest = {number for condition in rest for number in planner.holes_of(condition)}
+    if _used(root) | in_rest != {hole.number for hole in holes.values()} or _used(root) & in_rest:
         return None
     rest = list(dict.fromkeys(rest))
     residual = None if not rest else rest[0] if len(rest) == 1 else And(tuple(rest))
-    return Plan(template, root, residual)
+    return Plan(template, root, residual, tuple(sorted(in_rest)))
 
 
 def _is_rest(condition: Expression) -> bool:
@@ -259,9 +262,13 @@ class _Planner:
         )
 
     def holes_in(self, expression: Expression) -> bool:
+        return any(True for _ in self.holes_of(expression))
+
+    def holes_of(self, expression: Expression) -> Iterator[int]:
         if isinstance(expression, Literal | Like | RLike) and expression.at in self._holes:
-            return True
-        return any(self.holes_in(operand) for operand in operands_of(expression))
+            yield self._holes[expression.at].number
+        for operand in operands_of(expression):
+            yield from self.holes_of(operand)
 
 
 _KINDS = {
