@@ -41,10 +41,9 @@ def _run(name: str, options: Options, console: Console) -> None:
     question = (module.__doc__ or "").strip().splitlines()[0]
     console.print(f"[bold]{name}[/bold]: {question}")
     rows = []
-    with console.status("measuring"):
-        for row in module.run(options):
-            rows.append(row)
-            console.print("  " + ", ".join(f"{key} {value}" for key, value in row.items() if key not in _NOT_SHOWN))
+    for row in module.run(options):  # a row at a time; a spinner would take part in what is measured
+        rows.append(row)
+        console.print("  " + ", ".join(f"{key} {value}" for key, value in row.items() if key not in _NOT_SHOWN))
     if not rows:
         console.print("nothing to measure here yet")
         return

@@ -84,11 +84,11 @@ def test_a_decimal_has_no_negative_zero() -> None:
     assert str(literal.value(negative=True).value) == "0.00"
 
 
-def test_a_shape_is_the_text_less_its_literals_blanks_and_case_of_keywords() -> None:
+def test_a_shape_is_the_text_less_its_literals_names_blanks_and_case_of_keywords() -> None:
     shapes = {
         lex(text).shape for text in ("a = 5 and b like 'x'", " a=12.5   AND b LIKE 'it''s' ", 'a = 1e3 AND `b` Like ""')
     }
-    assert shapes == {"`a` = :p0 AND `b` LIKE :p1"}
+    assert shapes == {"`n0` = :p0 AND `n1` LIKE :p1"}
 
 
 @pytest.mark.parametrize(

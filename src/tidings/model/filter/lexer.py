@@ -1,9 +1,9 @@
 """Read a filter's text into tokens, by Spark's lexical rules, with its literals taken out.
 
 Spark and the SQL parser differ on literals (`'a''b'`, escapes, `5Y`, `1e3`, `r'…'`), so those
-are read here; the parser is handed a *shape*: keywords, back-quoted names, operators and one
-placeholder a literal. Nothing else can reach it. Filters that differ only in their literals
-share a shape, and the parser's work on it.
+are read here; the parser is handed a *shape*: keywords, operators, and a placeholder for each
+literal and name. Nothing else can reach it. Filters that differ only in those share a shape, and
+the parser's work on it.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Lexed:
-    """A filter's shape, the tokens it is made of, and the literals taken out of it."""
+    """A filter's shape, the tokens it is made of, and the literals and names taken out of it."""
 
     shape: str
     literals: tuple[LiteralText, ...]
+    names: tuple[tuple[str, int], ...]  # each with the column it stands at
     tokens: tuple[Token, ...]
 
     def token_at(self, offset: int) -> Token:
@@ -145,7 +146,9 @@ def lex(text: str) -> Lexed:
             "the filter is empty", hint="write a condition, such as price > 8.30; TRUE matches every event"
         )
     _check_levels(tokens)
-    return Lexed(" ".join([token.text for token in tokens]), tuple(reading.literals), tuple(tokens))
+    return Lexed(
+        " ".join([token.text for token in tokens]), tuple(reading.literals), tuple(reading.names), tuple(tokens)
+    )
 
 
 class _Reading:
@@ -153,6 +156,7 @@ class _Reading:
         self._text = text
         self.tokens: list[Token] = []
         self.literals: list[LiteralText] = []
+        self.names: list[tuple[str, int]] = []
 
     def add(self, kind: str, written: str, start: int, end: int) -> None:
         at = start + 1
@@ -160,11 +164,10 @@ class _Reading:
             self._operator(written, at)
         elif kind == "word":
             upper = written.upper()
-            # Back-quoted, every word is a name to the parser, also those that SQL reserves.
-            keyword = upper in KEYWORDS
-            self.tokens.append(
-                Token("keyword", upper, at, written) if keyword else Token("name", f"`{written}`", at, written)
-            )
+            if upper in KEYWORDS:
+                self.tokens.append(Token("keyword", upper, at, written))
+            else:
+                self._name(written, written, at)
         elif kind == "number":
             self._literal("number", written, at, (start, end))
         elif kind == "string":
@@ -172,11 +175,17 @@ class _Reading:
         elif kind == "raw":
             self._string(_checked(written[2:-1], at), at, (start, end))
         elif kind == "quoted":
-            self.tokens.append(Token("name", written, at, written))
+            self._name(written[1:-1].replace("``", "`"), written, at)
         else:
             raise FilterError("comments are not in the language", column=at, hint="a minus of a minus is written - -5")
         if len(self.tokens) > MAX_TOKENS:
             raise FilterError(f"more than {MAX_TOKENS:,} tokens", column=at, hint="split it into several filters")
+
+    def _name(self, name: str, written: str, at: int) -> None:
+        # Numbered and back-quoted, every word is a name to the parser, also those that SQL reserves, and filters
+        # that differ in their names share a shape too.
+        self.tokens.append(Token("name", f"`n{len(self.names)}`", at, written))
+        self.names.append((name, at))
 
     def _operator(self, written: str, at: int) -> None:
         before = self.tokens[-1] if self.tokens else None

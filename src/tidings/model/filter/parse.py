@@ -150,8 +150,8 @@ class _Resolver:
         for identifier in identifiers:
             if not isinstance(identifier, exp.Identifier):
                 raise FilterError("unexpected '*'", column=self._column_of(syntax), hint="name an attribute")
-        parts = tuple([identifier.this for identifier in identifiers])
-        column = self._lexed.token_at(identifiers[0].meta["start"]).at
+        names = [self._lexed.names[int(identifier.this[1:])] for identifier in identifiers]
+        parts, column = tuple([name for name, _ in names]), names[0][1]
         name = shortened(".".join(parts))
         try:
             found = self._domain.find(parts)
