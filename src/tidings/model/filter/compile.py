@@ -137,7 +137,7 @@ def _collecting_garbage_seldom() -> Iterator[None]:
     """A filter is hundreds of small objects that soon go by themselves: looking for garbage after every few takes
     as long as the parsing."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(max(thresholds[0], 50_000), *thresholds[1:])
+    gc.set_threshold(max(thresholds[0], 200_000), *thresholds[1:])
     try:
         yield
     finally:

@@ -137,9 +137,17 @@ def lex(text: str) -> Lexed:
         kind = match.lastgroup
         assert kind is not None
         start, end = match.span(kind)
-        if kind == "unreadable":
+        written = text[start:end]
+        if kind == "operator" and written not in "()":  # the most frequent, and nothing to it
+            reading.tokens.append(Token("operator", written, start + 1, written))
+        elif kind == "unreadable":
             raise _unreadable(text, start)
-        reading.add(kind, text[start:end], start, end)
+        else:
+            reading.add(kind, written, start, end)
+        if len(reading.tokens) > MAX_TOKENS:
+            raise FilterError(
+                f"more than {MAX_TOKENS:,} tokens", column=start + 1, hint="split it into several filters"
+            )
     tokens = reading.tokens
     if not tokens:
         raise FilterError(
@@ -178,8 +186,6 @@ class _Reading:
             self._name(written[1:-1].replace("``", "`"), written, at)
         else:
             raise FilterError("comments are not in the language", column=at, hint="a minus of a minus is written - -5")
-        if len(self.tokens) > MAX_TOKENS:
-            raise FilterError(f"more than {MAX_TOKENS:,} tokens", column=at, hint="split it into several filters")
 
     def _name(self, name: str, written: str, at: int) -> None:
         # Numbered and back-quoted, every word is a name to the parser, also those that SQL reserves, and filters
