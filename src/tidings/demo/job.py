@@ -93,7 +93,8 @@ def match_flights(console: Console, flights: pa.Table, asked: list[Wish]) -> Out
             batch = flights.slice(first, EVENTS_PER_BATCH)
             matches = matcher.match(batch)
             starts.append(starts[-1][-1] + matches.offsets[1:])
-            wanted.append(matches.slots.astype(np.int64))  # a slot is the place in the list of subscriptions
+            # A slot is the place in the list of subscriptions; each flight's are shown in that order.
+            wanted.append(matches.slots[np.lexsort((matches.slots, matches.events))].astype(np.int64))
             progress.update(matching, advance=batch.num_rows)
         matched = time.perf_counter()
     return Outcome(
