@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -151,3 +155,16 @@ def test_a_wrong_engine_is_caught() -> None:
     assert index.cells is not None
     index.cells.bounds[:, 1] = np.iinfo(np.int64).max
     assert _found(index, filters, workload.filters.to_pylist(), columns) != _scanned(filters, columns)
+
+
+def test_the_first_use_after_an_installation_says_that_it_compiles(tmp_path: Path) -> None:
+    """A process with an empty cache says it, once; the next finds the kernels there and says nothing."""
+    program = "import tidings; tidings.Matcher({'a': 'x > 1'}, {'x': 'double'}).match([{'x': 2.0}])"
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        ).stderr
+        for _ in range(2)
+    ]
+    assert [text.count("compiles its kernels") for text in said] == [1, 0]

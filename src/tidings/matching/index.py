@@ -19,6 +19,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from tidings.matching import first_use as first_use  # it listens from here on
 from tidings.matching.blocks import BLOCK, Blocks, blocks_of
 from tidings.matching.cells import EXACT, LEVELS, Cells, cells_index
 from tidings.matching.columns import Columns
