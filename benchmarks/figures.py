@@ -18,7 +18,7 @@ def figures() -> str:
     machine = matching["machine"]
     lines = [
         f"On {machine['cores']} cores of an {machine['cpu'].replace('(R)', '')}, {machine['memory_gib']} GiB, "
-        f"{matching['date']}, with one of the cores at work; figures on such machines vary by a third from run to run.",
+        f"{matching['date']}, load {machine['load']} with the measurement itself; the spread is in the result files.",
         "",
         *_matching_table(matching["rows"]),
         "",
