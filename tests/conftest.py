@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# An example may be the first to compile a kernel, or run on a busy machine: how long it takes is no law.
+settings.register_profile("tidings", deadline=None)
+settings.load_profile("tidings")
 
 OLDEST_JAVA = 17  # that Spark runs on
 INSTALL_JAVA = "Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17"

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tidings import FilterError, Matcher, parse_filter
+from tidings import Matcher
 from tidings.testing import workloads
 from tidings.testing.cases import make_case
 from tidings.testing.oracle import brute_force
@@ -18,13 +18,7 @@ pytestmark = pytest.mark.long
 def test_the_matcher_finds_what_the_oracle_finds_on_thousands_of_filters(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 50):
         case = make_case(Random(seed), events=20, filters=30)
-        readable = []
-        for number, text in enumerate(case.filters):
-            try:
-                parse_filter(text, case.domain)
-            except FilterError:
-                continue
-            readable.append((number, text))
+        readable = case.readable()
         found = Matcher(readable, case.domain).match(case.events).pairs()
         assert found == brute_force(readable, case.events, case.domain), (
             f"make_case(Random({seed}), events=20, filters=30)"

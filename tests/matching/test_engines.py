@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidings import Attribute, Domain, FilterError
+from tidings import Attribute, Domain
 from tidings.matching import index as index_module
 from tidings.matching import simd
 from tidings.matching.columns import Columns
@@ -67,17 +67,6 @@ def _scanned(filters: FilterTable, columns: Columns) -> list[tuple[int, int]]:
     return _pairs(*scan(filters, columns, np.arange(columns.batch.count)))
 
 
-def _readable(texts: list[str], domain: Domain) -> list[str]:
-    readable = []
-    for text in texts:
-        try:
-            parse_filter(text, domain)
-        except FilterError:
-            continue
-        readable.append(text)
-    return readable
-
-
 @pytest.fixture(params=["as estimated", "cells only", "blocks only"])
 def routing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whatever the router thinks, every engine has its turn with everything it can serve."""
@@ -104,7 +93,7 @@ def test_every_engine_finds_what_the_scan_finds_on_the_workloads(name: str, samp
 @pytest.mark.parametrize("seed", range(12))
 def test_every_engine_finds_what_the_scan_finds_on_any_filters(seed: int, routing: str) -> None:
     case = make_case(Random(seed), events=40, filters=40)
-    texts = _readable(list(case.filters), case.domain)
+    texts = [text for _, text in case.readable()]
     filters = compile_filters(texts, case.domain)
     columns = Columns(read_events(case.events, case.domain))
     assert _found(build_index(filters, columns), filters, texts, columns) == _scanned(filters, columns)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 
 from tidings import Attribute, Domain, DomainError, EventError, FilterError, Matcher, Subscription, SubscriptionError
-from tidings.model.filter.parse import parse_filter
 from tidings.testing import workloads
 from tidings.testing.oracle import brute_force
 from tidings.testing.strategies import Case, cases
@@ -37,13 +36,7 @@ PAIRS = [(0, "cheap"), (0, "all"), (0, "ratio"), (1, "big"), (1, "unnamed"), (1,
 @settings(max_examples=100, deadline=None)
 @given(cases(events=10, filters=12))
 def test_the_matcher_finds_what_the_oracle_finds(case: Case) -> None:
-    readable = []
-    for number, text in enumerate(case.filters):
-        try:
-            parse_filter(text, case.domain)
-        except FilterError:
-            continue
-        readable.append((number, text))
+    readable = case.readable()
     found = Matcher(readable, case.domain).match(case.events).pairs()
     assert found == brute_force(readable, case.events, case.domain)
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tidings.errors import FilterError
 from tidings.model.domain import Domain
 from tidings.model.event import read_record
+from tidings.model.filter.parse import parse_filter
 from tidings.testing.filter_texts import FilterWriter
 from tidings.testing.generate import Generator
 
@@ -19,6 +21,18 @@ class Case:
     domain: Domain
     events: list[dict[str, Any]]
     filters: list[str]
+
+    def readable(self) -> list[tuple[int, str]]:
+        """The filters that are in the language, each with its number: some that are generated are refused."""
+        return [(number, text) for number, text in enumerate(self.filters) if _is_readable(text, self.domain)]
+
+
+def _is_readable(text: str, domain: Domain) -> bool:
+    try:
+        parse_filter(text, domain)
+    except FilterError:
+        return False
+    return True
 
 
 def make_case(random: Random, *, events: int, filters: int, size: int = 14) -> Case:
