@@ -250,6 +250,13 @@ def test_a_column_of_lists_keeps_and_refuses_as_each_list_alone(source, target, 
     check_column(fit_column(column.slice(cut), type_), values[cut:], type_)
 
 
+def test_a_decimal_half_way_past_the_greatest_float_is_refused_in_a_column_too():
+    column = pa.array([Decimal("340282356779733642748073463979561713664.0")], pa.decimal256(50, 1))
+    fitted, misfits = fit_column(column, parse_type("float"))
+    assert fitted.to_pylist() == [None]
+    assert "out of range" in misfits[0]
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_timestamps_of_every_unit_become_microseconds_where_exact(unit):
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]

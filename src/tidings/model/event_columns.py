@@ -122,7 +122,8 @@ def _cast(column: Column, type_: DataType) -> Column | None:
         if is_.is_decimal(source):
             if type_.name in ("float", "double"):
                 # Through text, because text is read to the nearest double and a decimal is not.
-                return fit_column(_cast_to(_cast_to(column, pa.string()), pa.float64()), type_).column
+                numbers = fit_column(_cast_to(_cast_to(column, pa.string()), pa.float64()), type_)
+                return None if numbers.misfits else numbers.column
             return _cast_to(column, target) if type_.is_numeric else None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
