@@ -99,6 +99,18 @@ def test_every_engine_finds_what_the_scan_finds_on_any_filters(seed: int, routin
     assert _found(build_index(filters, columns), filters, texts, columns) == _scanned(filters, columns)
 
 
+@pytest.mark.parametrize(("stretch", "chunk"), [(64, 16), (100, 64), (40, 2048)])
+def test_how_a_batch_is_cut_changes_nothing(stretch: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = workloads.mixed(subscriptions=2000, events=150)
+    filters = compile_filters(workload.filters, workload.domain)
+    columns = Columns(read_events(workload.events, workload.domain))
+    monkeypatch.setattr(index_module, "_STRETCH", stretch)
+    monkeypatch.setattr(index_module, "_FIRST_CHUNK", chunk)
+    monkeypatch.setattr(index_module, "_CHUNK_SIZES", (8, chunk))
+    index = build_index(filters, columns)
+    assert _found(index, filters, workload.filters.to_pylist(), columns) == _scanned(filters, columns)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1, None]), min_size=1, max_size=8))
 def test_the_ends_of_64_bits_are_told_apart_and_from_null(values: list[int | None]) -> None:

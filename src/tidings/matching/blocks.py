@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tidings.matching.encode import CELL_BITS, Coder, Encoded, cells_of
 from tidings.matching.entries import Entries
-from tidings.matching.pairs import Pairs
+from tidings.matching.pairs import Runs
 from tidings.matching.simd import LANES, lowest_bit, ranges_holding, ranges_touching, values_within
 
 BLOCK = 256  # entries
@@ -48,8 +48,8 @@ class Blocks:
         arrays = (self.outputs, self.low_bytes, self.high_bytes, self.lows, self.highs, self.box_lows, self.box_highs)
         return sum(array.nbytes for array in arrays)
 
-    def match(self, events: Encoded, pairs: Pairs) -> None:
-        """Add the (event, output) pairs that match."""
+    def match(self, events: Encoded, runs: Runs) -> None:
+        """Add the outputs that match, a run for each event and block."""
         padded = -(-events.count // LANES) * LANES
         values = np.zeros((len(self.dimensions), padded), np.uint8)
         values[:, : events.count] = events.cells[self.dimensions] >> _SHIFT
@@ -57,13 +57,13 @@ class Blocks:
         match = _kernel(len(self.dimensions))
         block, group = np.uint64(0), np.uint64(0)
         while block < len(self.box_lows):
-            pairs.reserve(LANES * BLOCK)
-            count, block, group = match(
+            runs.reserve(LANES, LANES * BLOCK)
+            count, found, block, group = match(
                 values, rows, events.codes, self.dimensions, self.outputs, self.low_bytes, self.high_bytes, self.lows,
-                self.highs, self.box_lows, self.box_highs, np.uint64(events.count), pairs.events, pairs.outputs,
-                np.uint64(pairs.count), np.uint64(block), np.uint64(group),
+                self.highs, self.box_lows, self.box_highs, np.uint64(events.count), runs.events, runs.starts,
+                runs.outputs, np.uint64(runs.runs), np.uint64(runs.count), np.uint64(block), np.uint64(group),
             )  # fmt: skip
-            pairs.count = int(count)
+            runs.runs, runs.count = int(count), int(found)
 
 
 def blocks_of(
@@ -126,30 +126,32 @@ def _kernel(width: int) -> Any:
     @numba.njit(cache=True, nogil=True)
     def match(
         values: Any, rows: Any, codes: Any, dimensions: Any, entries: Any, low_bytes: Any, high_bytes: Any, lows: Any,
-        highs: Any, box_lows: Any, box_highs: Any, event_count: Any, out_events: Any, out_entries: Any, count: Any,
-        block: Any, group: Any,
+        highs: Any, box_lows: Any, box_highs: Any, event_count: Any, run_events: Any, run_starts: Any,
+        run_outputs: Any, runs: Any, count: Any, block: Any, group: Any,
     ) -> Any:  # fmt: skip
-        """Fills the output from (block, group of events) on; stops where it might not hold the next group's pairs."""
+        """Fills the output from (block, group of events) on; stops where it might not hold the next group's runs."""
         one, lanes = np.uint32(1), np.uint64(LANES)
         padded, stride = np.uint64(values.shape[1]), np.uint64(low_bytes.shape[1])
         value_base = np.uint64(values.ctypes.data)
         low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
         groups, blocks = padded // lanes, np.uint64(len(box_lows))
-        room = np.uint64(len(out_events))
+        room, run_room = np.uint64(len(run_outputs)), np.uint64(len(run_events))
         while block < blocks:
             while group < groups:
                 held = _FULL
                 for d in range(width):
                     address = value_base + np.uint64(d) * padded + group * lanes
                     held = np.uint32(held & values_within(address, box_lows[block, d], box_highs[block, d]))
-                if held != 0 and room - count < lanes * np.uint64(BLOCK):
-                    return count, block, group
+                if held != 0 and (room - count < lanes * np.uint64(BLOCK) or run_room - runs < lanes):
+                    return runs, count, block, group
                 while held != 0:
                     event = group * lanes + np.uint64(lowest_bit(held))
                     held = np.uint32(held & (held - one))
                     if event >= event_count:
                         break
                     lane = block * np.uint64(BLOCK)
+                    run_events[runs] = event
+                    run_starts[runs] = count
                     for _ in range(BLOCK // LANES):
                         matched, touching = _FULL, np.uint32(0)
                         for d in range(width):
@@ -174,13 +176,13 @@ def _kernel(width: int) -> Any:
                                     inside = inside and lows[row, np.uint64(d)] <= code <= highs[row, np.uint64(d)]
                                 if not inside:
                                     continue
-                            out_events[count] = event
-                            out_entries[count] = entries[row]
+                            run_outputs[count] = entries[row]
                             count += np.uint64(1)
                         lane += lanes
+                    runs += np.uint64(count > run_starts[runs])
                 group += np.uint64(1)
             group = np.uint64(0)
             block += np.uint64(1)
-        return count, block, group
+        return runs, count, block, group
 
     return match

@@ -47,6 +47,9 @@ class Columns:
     batch: EventBatch
     _values: dict[Path, Column] = field(default_factory=dict)
 
+    def part(self, start: int, end: int) -> Columns:
+        return Columns(self.batch.part(start, end))
+
     def values(self, path: Path) -> Column:
         if path not in self._values:
             self._values[path] = _column(self.batch.columns[path], self.batch.domain.leaves[path])

@@ -11,7 +11,6 @@ nothing hold every event. Residuals are evaluated on what is left.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,12 +22,11 @@ from tidings.matching import first_use as first_use  # it listens from here on
 from tidings.matching.blocks import BLOCK, Blocks, blocks_of
 from tidings.matching.cells import EXACT, LEVELS, Cells, cells_index
 from tidings.matching.columns import Columns
+from tidings.matching.decide import Asking, Decision, Recheck, asking_of
 from tidings.matching.encode import Coder, Encoded, cells_of, coders_of, encode
-from tidings.matching.entries import Entries, Residual, entries_of
-from tidings.matching.evaluate import literals_of, true_rows
-from tidings.matching.pairs import Pairs, by_event
+from tidings.matching.entries import Entries, entries_of
+from tidings.matching.pairs import Pairs, Rows, Runs
 from tidings.model.filter.columnar import FilterTable
-from tidings.model.filter.tree import Expression
 
 # What things cost an event, in nanoseconds on one core: measured, and only their ratios matter.
 BYTE_NS = 0.04  # of an entry in an event's cell, found by its bytes or passed over
@@ -40,9 +38,7 @@ MIN_BLOCKS = 2  # of a class, below which blocks are not worth a table
 
 SAMPLE = 2_000  # events
 
-Pairing = npt.NDArray[np.int32]
-Recheck = Callable[[int], Expression]  # the tree of a slot's filter, for the few that are evaluated whole
-
+_STRETCH = 8192  # events that are encoded together
 _FIRST_CHUNK = 2048  # events
 _CHUNK_SIZES = (512, 8192)
 _PAIRS_A_CHUNK = 1 << 18
@@ -56,20 +52,12 @@ class Found(NamedTuple):
     tried: int  # candidates that were verified
 
 
-class Templates(NamedTuple):
-    """Residuals that differ only in their literals, to be evaluated together."""
-
-    of_residual: npt.NDArray[np.int64]  # -1: one that is more than an expression
-    number: npt.NDArray[np.int64]  # of each residual among those of its template
-    trees: list[Expression]
-    literals: list[list[npt.NDArray[Any]]]  # of each template, for each of its literals the values by number
-
-
 class _Buffer(threading.local):
-    """Each thread's pairs, kept between batches: fresh memory costs more than what is written to it."""
+    """What each thread's engines find, kept between batches: fresh memory costs more than what is written to it."""
 
     def __init__(self) -> None:
         self.pairs = Pairs()
+        self.runs = Runs()
 
 
 _buffer = _Buffer()
@@ -89,18 +77,14 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Engines answer with outputs: a slot, or `slots` and the number of an entry whose residual is to be evaluated."""
+    """The engines, and what they leave open."""
 
     slots: int  # how many filters there are
     coders: list[Coder]
     cells: Cells | None
     blocks: tuple[Blocks, ...]
     free: npt.NDArray[np.int32]  # the outputs of entries that constrain nothing
-    asking: npt.NDArray[np.int32]  # entries with a residual, ascending
-    asking_slots: npt.NDArray[np.int32]
-    asking_residuals: npt.NDArray[np.int32]
-    residuals: tuple[Residual, ...]
-    templates: Templates
+    asking: Asking
     repeated: npt.NDArray[np.bool_]  # which filters may be found twice; empty where none
     engines: tuple[EngineStats, ...]
 
@@ -108,133 +92,48 @@ class Index:
     def bytes(self) -> int:
         """Of everything that matching reads, but for residuals' trees."""
         coding = sum(coder.edges.nbytes + (coder.dictionary.bytes if coder.dictionary else 0) for coder in self.coders)
-        asking = self.asking.nbytes + self.asking_slots.nbytes + self.asking_residuals.nbytes
-        return coding + asking + sum(engine.bytes for engine in self.engines)
+        return coding + self.asking.bytes + sum(engine.bytes for engine in self.engines)
 
     def match(self, columns: Columns, recheck: Recheck) -> Found:
         """The slots that each event matches."""
+        count = columns.batch.count
+        rows, tried = Rows(count), 0
+        seen = np.zeros(self.slots if len(self.repeated) else 0, np.int32)
+        for start in range(0, count, _STRETCH):
+            stretch = columns if count <= _STRETCH else columns.part(start, min(start + _STRETCH, count))
+            tried += self._match_stretch(stretch, recheck, rows, seen)
+        return Found(rows.offsets, rows.slots, tried)
+
+    def _match_stretch(self, columns: Columns, recheck: Recheck, rows: Rows, seen: npt.NDArray[np.int32]) -> int:
         events = encode(columns, self.coders)
-        pairs = _buffer.pairs
-        counts, slots, tried = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], 0
-        start, size = 0, _FIRST_CHUNK
+        decision = Decision(self.asking, columns, events, recheck) if len(self.asking) or events.odd.any() else None
+        pairs, runs = _buffer.pairs, _buffer.runs
+        start, size, tried = 0, _FIRST_CHUNK, 0
         while start < events.count:
             chunk = events.part(start, min(start + size, events.count))
             pairs.count = 0
-            tried += self._find(chunk, pairs)
-            found_events, outputs = pairs.events[: pairs.count], pairs.outputs[: pairs.count]
-            if len(self.asking) or chunk.odd.any():
-                found_events, outputs = self._decide(found_events, outputs, chunk, start, columns, recheck)
+            runs.clear()
+            tried += self._find(chunk, pairs, runs)
+            found = pairs.count + runs.count
+            if decision is not None:
+                runs.move_to(pairs)
+                decision.settle(pairs, start, chunk.count)
+            rows.add(chunk.count, pairs.events[: pairs.count], pairs.outputs[: pairs.count], runs)
             if len(self.repeated):
-                found_events, outputs = self._once(found_events, outputs)
-            counted, ordered = by_event(found_events, outputs, chunk.count)
-            counts.append(np.diff(counted))
-            slots.append(ordered)
+                rows.drop_repeats(chunk.count, self.repeated, seen)
             start += chunk.count
-            # Pairs of a chunk should fit the cache, and a chunk be long enough to be worth a walk through the tables.
-            size = int(np.clip(_PAIRS_A_CHUNK * chunk.count / max(1, pairs.count), *_CHUNK_SIZES))
-        offsets = np.cumsum(np.concatenate(counts))
-        return Found(offsets, np.concatenate(slots), tried)
+            # What a chunk finds should fit the cache, and a chunk be long enough to be worth a walk through the tables.
+            size = int(np.clip(_PAIRS_A_CHUNK * chunk.count / max(1, found), *_CHUNK_SIZES))
+        return tried
 
-    def _find(self, events: Encoded, pairs: Pairs) -> int:
+    def _find(self, events: Encoded, pairs: Pairs, runs: Runs) -> int:
         tried = self.cells.match(events, pairs) if self.cells is not None else 0
-        before = pairs.count
         for blocks in self.blocks:
-            blocks.match(events, pairs)
+            blocks.match(events, runs)
         if len(self.free):
             pairs.add(np.repeat(np.arange(events.count), len(self.free)), np.tile(self.free, events.count))
-        return tried + pairs.count - before
-
-    def _decide(
-        self, events: Pairing, outputs: Pairing, encoded: Encoded, start: int, columns: Columns, recheck: Recheck
-    ) -> tuple[Pairing, Pairing]:
-        """Evaluate residuals: outputs that ask for it become slots where theirs holds, and are dropped else."""
-        odd = encoded.odd[events]
-        asked = np.flatnonzero((outputs >= self.slots) | odd)
-        at, slots = events[asked].astype(np.int64), outputs[asked].copy()
-        residual = np.full(len(asked), -1, np.int64)
-        entry = slots >= self.slots
-        position = np.searchsorted(self.asking, slots[entry] - self.slots)
-        slots[entry] = self.asking_slots[position]
-        residual[entry] = self.asking_residuals[position]
-        whole = odd[asked] | np.array([*(one.recheck for one in self.residuals), False])[residual]
-        holds = np.ones(len(asked), bool)
-        asking = np.where(whole, -1, residual)
-        templates = np.where(asking >= 0, self.templates.of_residual[asking], -1)
-        for rows in _groups(templates):
-            holds[rows] = self._template_holds(
-                templates[rows[0]], asking[rows], at[rows], encoded.count, start, columns
-            )
-        for rows in _groups(np.where(templates < 0, asking, -1)):
-            holds[rows] = self._holds(self.residuals[asking[rows[0]]], at[rows], encoded, start, columns)
-        for rows in _groups(np.where(whole, slots, -1)):
-            holds[rows] = true_rows(recheck(int(slots[rows[0]])), columns, at[rows] + start)
-        outputs = outputs.copy()
-        outputs[asked] = np.where(holds, slots, -1)
-        kept = outputs >= 0
-        return events[kept], outputs[kept]
-
-    def _once(self, events: Pairing, slots: Pairing) -> tuple[Pairing, Pairing]:
-        """Pairs without repeats: a filter may hold an event in several of its boxes."""
-        twice = self.repeated[slots]
-        keys = np.unique(events[twice].astype(np.int64) * self.slots + slots[twice])
-        again = (keys // self.slots).astype(np.int32), (keys % self.slots).astype(np.int32)
-        return np.concatenate([events[~twice], again[0]]), np.concatenate([slots[~twice], again[1]])
-
-    def _template_holds(
-        self, template: int, residuals: npt.NDArray[np.int64], at: npt.NDArray[np.int64], count: int, start: int,
-        columns: Columns,
-    ) -> npt.NDArray[np.bool_]:  # fmt: skip
-        tree = self.templates.trees[template]
-        literals = [values[self.templates.number[residuals]] for values in self.templates.literals[template]]
-        if literals:
-            return true_rows(tree, columns, at + start, literals)
-        holds = np.zeros(count, bool)  # the same for every filter: once an event is enough
-        holds[at] = True
-        holds[holds] = true_rows(tree, columns, np.flatnonzero(holds) + start)
-        return holds[at]
-
-    def _holds(
-        self, residual: Residual, rows: npt.NDArray[np.int64], encoded: Encoded, start: int, columns: Columns
-    ) -> npt.NDArray[np.bool_]:
-        holds = np.ones(len(rows), bool)
-        for membership in residual.memberships:
-            codes = encoded.codes[rows, membership.attribute]
-            place = np.searchsorted(membership.lows, codes, side="right") - 1
-            holds &= (place >= 0) & (codes <= membership.highs[np.maximum(place, 0)])
-        if residual.expression is not None and holds.any():
-            holds[holds] = true_rows(residual.expression, columns, rows[holds] + start)
-        return holds
-
-
-def _templates(residuals: tuple[Residual, ...]) -> Templates:
-    of_residual, number = np.full(len(residuals), -1), np.zeros(len(residuals), np.int64)
-    trees: dict[Expression, int] = {}
-    values: list[list[tuple[Any, ...]]] = []
-    for i, residual in enumerate(residuals):
-        if residual.expression is None or residual.memberships:
-            continue
-        tree, literals = literals_of(residual.expression)
-        template = trees.setdefault(tree, len(trees))
-        if template == len(values):
-            values.append([])
-        of_residual[i], number[i] = template, len(values[template])
-        values[template].append(literals)
-    columns = [[_objects(column) for column in zip(*rows, strict=True)] for rows in values]
-    return Templates(of_residual, number, list(trees), columns)
-
-
-def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
-    result = np.empty(len(values), object)
-    result[:] = values
-    return result
-
-
-def _groups(numbers: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int64]]:
-    """The rows that have the same number, by number; negative ones left out."""
-    rows = np.flatnonzero(numbers >= 0)
-    rows = rows[np.argsort(numbers[rows], kind="stable")]
-    if len(rows):
-        yield from np.split(rows, np.flatnonzero(np.diff(numbers[rows])) + 1)
+            tried += len(self.free) * events.count
+        return tried + runs.count
 
 
 def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
@@ -243,9 +142,7 @@ def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
     coders = coders_of(filters, entries)
     access = _Access(entries, coders, _sample_codes(entries, coders, sample))
     counts = np.diff(entries.offsets)
-    asking = np.flatnonzero(entries.residual_of >= 0).astype(np.int32)
-    outputs = entries.slots.copy()
-    outputs[asking] = filters.count + asking
+    asking, outputs = asking_of(entries, filters.count)
     free = outputs[counts == 0]
     engines: list[EngineStats] = []
     blocks: list[Blocks] = []
@@ -278,10 +175,6 @@ def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
         blocks=tuple(blocks),
         free=free,
         asking=asking,
-        asking_slots=entries.slots[asking],
-        asking_residuals=entries.residual_of[asking],
-        residuals=entries.residuals,
-        templates=_templates(entries.residuals),
         repeated=entries.repeated,
         engines=tuple(engines),
     )

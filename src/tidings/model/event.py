@@ -51,6 +51,11 @@ class EventBatch:
     rejects: list[Reject]  # in order of rows, then of attributes
     source: Any  # the events as given
 
+    def part(self, start: int, end: int) -> EventBatch:
+        """Some of the events, without a copy."""
+        columns = {path: column.slice(start, end - start) for path, column in self.columns.items()}
+        return EventBatch(self.domain, end - start, columns, self.rows[start:end], [], self.source)
+
     def record(self, i: int) -> dict[Path, FieldValue]:
         """The values of the i-th event in the one Python form of each type."""
         if not 0 <= i < self.count:
