@@ -74,8 +74,8 @@ def routing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(index_module, "MIN_BLOCKS", 1 << 40)
     if request.param == "blocks only":
         monkeypatch.setattr(index_module, "MIN_BLOCKS", 0)
-        monkeypatch.setattr(index_module._Access, "blocks_ns", lambda *_: 0.0)
-        monkeypatch.setattr(index_module._Access, "cells_ns", lambda *_: 1.0)
+        monkeypatch.setattr(index_module.Access, "blocks_ns", lambda *_: 0.0)
+        monkeypatch.setattr(index_module.Access, "cells_ns", lambda *_: 1.0)
     return str(request.param)
 
 

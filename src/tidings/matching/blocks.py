@@ -18,7 +18,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.encode import CELL_BITS, Coder, Encoded, cells_of
+from tidings.matching.encode import CELL_BITS, Encoded, RowCells
 from tidings.matching.entries import Entries
 from tidings.matching.pairs import Runs
 from tidings.matching.simd import LANES, lowest_bit, ranges_holding, ranges_touching, values_within
@@ -67,53 +67,66 @@ class Blocks:
 
 
 def blocks_of(
-    chosen: npt.NDArray[np.int64], entries: Entries, outputs: npt.NDArray[np.int32], coders: list[Coder]
+    chosen: npt.NDArray[np.int64], entries: Entries, cells: RowCells, outputs: npt.NDArray[np.int32]
 ) -> Blocks:
     """Build the blocks of some entries that all constrain the same attributes."""
     first = entries.offsets[chosen]
     width = int(entries.offsets[chosen[0] + 1] - first[0])
     rows = first[:, None] + np.arange(width)
-    dimensions = entries.attributes[rows[0]].astype(np.int64)
-    lows, highs = entries.lows[rows], entries.highs[rows]
-    low_bytes, high_bytes = (
-        np.column_stack([cells_of(ends[:, d], coders[a].edges) >> _SHIFT for d, a in enumerate(dimensions)]).astype(
-            np.uint8
-        )
-        for ends in (lows, highs)
-    )
-    order = _kd_order(low_bytes.astype(np.int16) + high_bytes)
-    padding = -len(order) % BLOCK
-    blocks = (len(order) + padding) // BLOCK
+    low_bytes, high_bytes = ((ends[rows] >> _SHIFT).astype(np.uint8) for ends in (cells.first, cells.last))
+    order = np.arange(len(chosen))
+    _order_like_a_tree(low_bytes.astype(np.int64) + high_bytes, order)
+    rows, padding = rows[order], -len(order) % BLOCK
     low_bytes = np.vstack([low_bytes[order], np.full((padding, width), 255, np.uint8)])
     high_bytes = np.vstack([high_bytes[order], np.zeros((padding, width), np.uint8)])
-    shape = (blocks, BLOCK, width)
+    shape = (-1, BLOCK, width)
     return Blocks(
-        dimensions=dimensions,
+        dimensions=entries.attributes[rows[0]].astype(np.int64),
         outputs=np.concatenate([outputs[chosen[order]], np.full(padding, -1, np.int32)]),
         low_bytes=np.ascontiguousarray(low_bytes.T),
         high_bytes=np.ascontiguousarray(high_bytes.T),
-        lows=np.ascontiguousarray(lows[order]),
-        highs=np.ascontiguousarray(highs[order]),
+        lows=entries.lows[rows],
+        highs=entries.highs[rows],
         box_lows=low_bytes.reshape(shape).min(axis=1),
         box_highs=high_bytes.reshape(shape).max(axis=1),
     )
 
 
-def _kd_order(centres: npt.NDArray[np.int16]) -> npt.NDArray[np.int64]:
-    """An order in which entries near each other come together: split at the median of the widest dimension."""
-    order = np.arange(len(centres))
-    pending = [(0, len(centres))]
-    while pending:
-        start, end = pending.pop()
-        if end - start <= BLOCK:
+@numba.njit(cache=True, nogil=True)
+def _order_like_a_tree(centres: Any, order: Any) -> None:
+    """Bring entries near each other together: split at the median of the widest dimension, and each half again.
+
+    Centres are sums of two bytes, so a part is put in order by counting.
+    """
+    starts, ends = [0], [len(order)]
+    spare = np.empty_like(order)
+    while len(starts) > 0:
+        start, end = starts.pop(), ends.pop()
+        size = end - start
+        if size <= BLOCK:
             continue
-        part = order[start:end]
-        inside = centres[part]
-        widest = int(np.argmax(inside.std(axis=0)))
-        middle = (end - start) // 2 // BLOCK * BLOCK or BLOCK
-        order[start:end] = part[np.argpartition(inside[:, widest], middle)]
-        pending += [(start, start + middle), (start + middle, end)]
-    return order
+        widest, most = 0, -1.0
+        for d in range(centres.shape[1]):
+            total, squares = 0, 0
+            for i in range(start, end):
+                centre = centres[order[i], d]
+                total += centre
+                squares += centre * centre
+            variance = squares / size - (total / size) ** 2
+            if variance > most:
+                widest, most = d, variance
+        places = np.zeros(512, np.int64)
+        for i in range(start, end):
+            places[centres[order[i], widest] + 1] += 1
+        places = np.cumsum(places) + start
+        for i in range(start, end):
+            centre = centres[order[i], widest]
+            spare[places[centre]] = order[i]
+            places[centre] += 1
+        order[start:end] = spare[start:end]
+        middle = start + max(BLOCK, size // 2 // BLOCK * BLOCK)
+        starts += [start, middle]
+        ends += [middle, end]
 
 
 @cache
@@ -165,19 +178,20 @@ def _kernel(width: int) -> Any:
                                     low_base + offset, high_base + offset, rows[event, np.uint64(d)]
                                 )
                                 touching = np.uint32(touching | at_end)
-                        while matched != 0:
-                            bit = lowest_bit(matched)
-                            matched = np.uint32(matched & (matched - one))
-                            row = lane + np.uint64(bit)
-                            if (touching >> bit) & one:
-                                inside = True
-                                for d in range(width):
-                                    code = codes[event, np.uint64(dimensions[d])]
-                                    inside = inside and lows[row, np.uint64(d)] <= code <= highs[row, np.uint64(d)]
-                                if not inside:
-                                    continue
-                            run_outputs[count] = entries[row]
+                        sure, unsure = np.uint32(matched & ~touching), np.uint32(matched & touching)
+                        while sure != 0:
+                            run_outputs[count] = entries[lane + np.uint64(lowest_bit(sure))]
                             count += np.uint64(1)
+                            sure = np.uint32(sure & (sure - one))
+                        while unsure != 0:
+                            row = lane + np.uint64(lowest_bit(unsure))
+                            unsure = np.uint32(unsure & (unsure - one))
+                            inside = True
+                            for d in range(width):
+                                code = codes[event, np.uint64(dimensions[d])]
+                                inside = inside and lows[row, np.uint64(d)] <= code <= highs[row, np.uint64(d)]
+                            run_outputs[count] = entries[row]
+                            count += np.uint64(inside)
                         lane += lanes
                     runs += np.uint64(count > run_starts[runs])
                 group += np.uint64(1)

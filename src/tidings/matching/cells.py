@@ -17,13 +17,13 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.encode import CELL_BITS, Coder, Encoded, cells_of
+from tidings.matching.encode import CELL_BITS, Encoded, RowCells
 from tidings.matching.entries import Entries
 from tidings.matching.pairs import Pairs
 from tidings.matching.simd import LANES, lowest_bit, ranges_holding
 
 EXACT = 15  # the grid of equalities: a key is a code
-LEVELS = np.arange(13)  # the other grids: a key is a cell's number shifted right by this
+MAX_LEVEL = 12  # the other grids, from 0: a key is a cell's number shifted right by so many bits
 MIN_GROUP = 3  # entries: fewer are verified without a look at their bytes
 _SHIFT = CELL_BITS - 8
 _STEP = 4  # of bytes: large groups know where the ranges begin that begin at every fourth
@@ -94,8 +94,8 @@ def cells_index(
     row_keys: npt.NDArray[np.int64],
     row_order: npt.NDArray[np.int64],
     entries: Entries,
+    cells: RowCells,
     outputs: npt.NDArray[np.int32],
-    coders: list[Coder],
 ) -> Cells:
     """File the chosen entries under their rows `filed`; `second` (-1: none) are the rows compared as bytes."""
     kinds, kind = np.unique(row_kinds[filed], return_inverse=True)
@@ -109,7 +109,7 @@ def cells_index(
     new_group = new_cell | np.r_[True, group[1:] != group[:-1]]
     small = np.diff(np.r_[np.flatnonzero(new_group), len(keys)])[np.cumsum(new_group) - 1] < MIN_GROUP
     group = np.where(small, _ANY, group)  # a group is worth its visit only where it has some entries
-    low_bytes, high_bytes = _byte_ranges(group, second, entries, coders)
+    low_bytes, high_bytes = _byte_ranges(group, second, entries, cells)
     order = np.lexsort((low_bytes, group, keys))
     keys, group, kind, chosen = keys[order], group[order], kind[order], chosen[order]
     low_bytes, high_bytes = low_bytes[order], high_bytes[order]
@@ -152,20 +152,16 @@ def _bounds(entries: Entries, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int
 
 
 def _byte_ranges(
-    group: npt.NDArray[np.int64], second: npt.NDArray[np.int64], entries: Entries, coders: list[Coder]
+    group: npt.NDArray[np.int64], second: npt.NDArray[np.int64], entries: Entries, cells: RowCells
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """The ranges of bytes by which the entries of a group are told apart."""
-    low_bytes, high_bytes = (np.zeros(len(group), np.uint8) for _ in range(2))
-    for number in np.unique(group[group >= 0]):
-        places = np.flatnonzero(group == number)
-        lows, highs = entries.lows[second[places]], entries.highs[second[places]]
-        if number % 2:
-            hashed = np.empty(len(places), np.uint8)
-            _hash_bytes(lows, hashed)
-            low_bytes[places] = high_bytes[places] = hashed
-        else:
-            edges = coders[number // 2].edges
-            low_bytes[places], high_bytes[places] = (cells_of(ends, edges) >> _SHIFT for ends in (lows, highs))
+    low_bytes, high_bytes = ((ends[second] >> _SHIFT).astype(np.uint8) for ends in (cells.first, cells.last))
+    exact = group % 2 == 1
+    hashed = np.empty(int(exact.sum()), np.uint8)
+    _hash_bytes(entries.lows[second[exact]], hashed)
+    low_bytes[exact] = high_bytes[exact] = hashed
+    alone = group == _ANY
+    low_bytes[alone] = high_bytes[alone] = 0
     return low_bytes, high_bytes
 
 

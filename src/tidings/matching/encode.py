@@ -24,6 +24,7 @@ from tidings.model.filter.tree import Path
 
 MAX_EDGES = 4095
 CELL_BITS = 12  # cells are numbered below 1 << CELL_BITS
+_PARTS = 2048  # that a line is cut into, to find edges faster
 _HASH_SEED = np.uint64(0xCBF29CE484222325)
 _HASH_PRIME = np.uint64(0x100000001B3)
 
@@ -42,11 +43,32 @@ class Dictionary:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """The edges between the cells of a line, and how many of them lie before each of `_PARTS` equal parts of it."""
+
+    edges: Codes
+    before: npt.NDArray[np.uint16]
+    start: float  # of the parts, as a value
+    density: float  # parts to a unit of values
+    floating: bool  # whether codes are ordinals of doubles
+
+    @property
+    def bytes(self) -> int:
+        return self.edges.nbytes + self.before.nbytes
+
+    def cells(self, codes: Codes) -> npt.NDArray[np.uint16]:
+        """The cells of codes, NULL's included."""
+        found = np.empty(len(codes), np.uint16)
+        _cells(codes, self.edges, self.before, self.start, self.density, self.floating, found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Coder:
     """How one attribute's values become codes and cells."""
 
     path: Path
-    edges: Codes
+    grid: Grid
     dictionary: Dictionary | None  # of strings
     keys: ArrowArray | None  # of long decimals
     celled: bool = True  # whether anything asks for cells
@@ -87,16 +109,38 @@ def coders_of(table: FilterTable, entries: Entries) -> list[Coder]:
         keys, dictionary = intervals.keys, None
         if keys is not None and pa.types.is_binary(keys.type):
             keys, dictionary = None, _dictionary(keys)
-        coders.append(Coder(path, edges_of(bounds), dictionary, keys))
+        coders.append(Coder(path, grid_of(bounds, intervals.type.name in ("float", "double")), dictionary, keys))
     return coders
 
 
-def edges_of(bounds: Codes) -> Codes:
-    """At most MAX_EDGES of the bounds, such that about as many lie between any two."""
-    distinct = np.unique(bounds)
-    if len(distinct) <= MAX_EDGES:
-        return distinct
-    return np.unique(np.sort(bounds)[np.linspace(0, len(bounds) - 1, MAX_EDGES).astype(np.int64)])
+def grid_of(bounds: Codes, floating: bool) -> Grid:
+    """A grid of at most MAX_EDGES of the bounds, such that about as many lie between any two."""
+    ordered = np.sort(bounds)
+    edges = ordered[np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])]
+    if len(edges) > MAX_EDGES:
+        edges = np.unique(ordered[np.linspace(0, len(ordered) - 1, MAX_EDGES).astype(np.int64)])
+    values = np.empty(len(edges))
+    _values(edges, floating, values)
+    values = values[np.isfinite(values)]
+    start, density = 0.0, 1.0
+    if len(values):  # but for some at either side, which are often the ends of the line
+        aside = len(values) // 50
+        start, end = float(values[aside]), float(values[-1 - aside])
+        density = _PARTS / (end - start) if 0 < end - start < np.inf else 1.0
+    parts = np.empty(len(edges), np.int64)
+    _parts(edges, start, density, floating, parts)
+    return Grid(edges, np.searchsorted(parts, np.arange(_PARTS + 1)).astype(np.uint16), start, density, floating)
+
+
+class RowCells:
+    """The cells that the rows of entries begin and end in."""
+
+    def __init__(self, entries: Entries, coders: list[Coder]) -> None:
+        self.first, self.last = (np.empty(len(entries.attributes), np.uint16) for _ in range(2))
+        for number, coder in enumerate(coders):
+            rows = np.flatnonzero(entries.attributes == number)
+            self.first[rows] = coder.grid.cells(entries.lows[rows])
+            self.last[rows] = coder.grid.cells(entries.highs[rows])
 
 
 def encode(columns: Columns, coders: list[Coder]) -> Encoded:
@@ -106,13 +150,70 @@ def encode(columns: Columns, coders: list[Coder]) -> Encoded:
     odd = np.zeros(count, bool)
     for number, coder in enumerate(coders):
         values, valid = coder.codes(columns)
-        _put(values, valid, coder.edges, coder.celled, codes, cells[number], odd, number)
+        grid = coder.grid
+        _put(
+            values, valid, grid.edges, grid.before, grid.start, grid.density, grid.floating, coder.celled, codes,
+            cells[number], odd, number,
+        )  # fmt: skip
     return Encoded(codes, cells, odd)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _value(code: Any, floating: bool) -> Any:
+    """A code as a double, in the order of codes but for NaN."""
+    if floating:
+        return np.int64(code if code >= 0 else (code - 1) ^ 0x7FFF_FFFF_FFFF_FFFF).view(np.float64)
+    return np.float64(code)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _part(code: Any, start: float, density: float, floating: bool) -> Any:
+    """The part of the line that a code lies in, by rounding that keeps the order; NaN in the last."""
+    place = (_value(code, floating) - start) * density
+    if place < _PARTS - 1:
+        return np.uint64(place) if place > 0 else np.uint64(0)
+    return np.uint64(_PARTS - 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _values(codes: Any, floating: bool, values: Any) -> None:
+    for i in range(len(codes)):
+        values[i] = _value(codes[i], floating)
+
+
+@numba.njit(cache=True, nogil=True)
+def _parts(codes: Any, start: float, density: float, floating: bool, parts: Any) -> None:
+    for i in range(len(codes)):
+        parts[i] = _part(codes[i], start, density, floating)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _cell(code: Any, edges: Any, before: Any, start: float, density: float, floating: bool) -> Any:
+    """1 more than how many edges are at or below the code."""
+    one, part = np.uint64(1), _part(code, start, density, floating)
+    low, high = np.uint64(before[part]), np.uint64(before[part + one])
+    while low < high:
+        middle = (low + high) >> one
+        if edges[middle] <= code:
+            low = middle + one
+        else:
+            high = middle
+    return low + one
+
+
+@numba.njit(cache=True, nogil=True)
+def _cells(codes: Any, edges: Any, before: Any, start: float, density: float, floating: bool, cells: Any) -> None:
+    for row in range(len(codes)):
+        if codes[row] == NULL:
+            cells[row] = np.uint64(0)
+        else:
+            cells[row] = _cell(codes[row], edges, before, start, density, floating)
 
 
 @numba.njit(cache=True, nogil=True)
 def _put(
-    values: Any, valid: Any, edges: Any, celled: bool, codes: Any, cells: Any, odd: Any, number: int
+    values: Any, valid: Any, edges: Any, before: Any, start: float, density: float, floating: bool, celled: bool,
+    codes: Any, cells: Any, odd: Any, number: int,
 ) -> None:  # fmt: skip
     for event in range(len(values)):
         code = values[event]
@@ -124,22 +225,8 @@ def _put(
             odd[event] = True
             code += 1
         codes[event, number] = code
-        if not celled:
-            continue
-        low, size = 0, len(edges)
-        while size > 0:  # how many edges are at or below the code
-            half = size >> 1
-            if edges[low + half] <= code:
-                low += half + 1
-                size -= half + 1
-            else:
-                size = half
-        cells[event] = low + 1
-
-
-def cells_of(codes: Codes, edges: Codes) -> npt.NDArray[np.int64]:
-    """The cells of codes, NULL's included."""
-    return np.where(codes == NULL, 0, np.searchsorted(edges, codes, side="right") + 1)
+        if celled:
+            cells[event] = _cell(code, edges, before, start, density, floating)
 
 
 def string_buffers(column: ArrowArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:

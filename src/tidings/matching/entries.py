@@ -67,7 +67,7 @@ def entries_of(table: FilterTable) -> Entries:
     """All entries of a filter table."""
     rows = [_rows(number, intervals) for number, intervals in enumerate(table.intervals.values())]
     boxes, attributes, lows, highs = (np.concatenate([_EMPTY[i], *(part[i] for part in rows)]) for i in range(4))
-    order = np.lexsort((lows, attributes, boxes))
+    order = np.argsort(boxes, kind="stable")  # each attribute's rows are in order: this only merges them
     boxes, attributes, lows, highs = boxes[order], attributes[order], lows[order], highs[order]
     again = (boxes[1:] == boxes[:-1]) & (attributes[1:] == attributes[:-1])
     several = np.unique(boxes[1:][again])
@@ -104,8 +104,8 @@ def _rows(number: int, intervals: Intervals) -> tuple[Rows, npt.NDArray[np.int16
         from_the_least = (intervals.lows == least) & np.isin(boxes, nulls)
         lows = np.where(from_the_least, NULL, lows)
         alone = np.setdiff1d(nulls, boxes[from_the_least]).astype(np.int32)
-        boxes = np.concatenate([boxes, alone])
-        lows, highs = (np.concatenate([ends, np.full(len(alone), NULL)]) for ends in (lows, highs))
+        boxes = np.concatenate([alone, boxes])  # in front: NULL comes before the box's other intervals
+        lows, highs = (np.concatenate([np.full(len(alone), NULL), ends]) for ends in (lows, highs))
     return boxes, np.full(len(boxes), number, np.int16), lows, highs
 
 
