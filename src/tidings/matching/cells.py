@@ -4,6 +4,7 @@ An entry is filed under the constraint that the fewest events satisfy: an equali
 range by a cell of a grid so coarse that the range touches two cells at most, the one it begins in
 and the next. Within a cell, entries are grouped by the attribute of their next most selective
 constraint, which is tried first, as bytes, 32 entries at a time. What passes is verified in codes.
+Entries that ask for nothing but the equality they are filed under are sure: they are copied out.
 """
 
 # mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg"
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from tidings.matching.encode import CELL_BITS, Encoded, RowCells
 from tidings.matching.entries import Entries
-from tidings.matching.pairs import Pairs
+from tidings.matching.pairs import Pairs, Runs
 from tidings.matching.simd import LANES, lowest_bit, ranges_holding
 
 EXACT = 15  # the grid of equalities: a key is a code
@@ -30,6 +31,7 @@ _STEP = 4  # of bytes: large groups know where the ranges begin that begin at ev
 _STEPS = 256 // _STEP + 1
 _LARGE = 128  # entries
 _ANY = -1  # the attribute of a group whose entries are not compared as bytes
+_SURE = -2  # and of one whose entries match whoever looks there: the first of its cell
 _CANDIDATES = 1 << 13  # gathered before they are verified together
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
@@ -43,7 +45,9 @@ class Cells:
     table_cells: npt.NDArray[np.int32]  # -1: empty
     cell_kinds: npt.NDArray[np.int32]  # by number among the kinds
     cell_groups: npt.NDArray[np.int32]  # where each cell's groups begin
-    group_attributes: npt.NDArray[np.int16]  # twice the attribute, and 1 more where codes are hashed to bytes; or _ANY
+    group_attributes: npt.NDArray[
+        np.int16
+    ]  # twice the attribute, and 1 more where codes are hashed to bytes; or as above
     group_entries: npt.NDArray[np.int32]  # where each group's entries begin: in the order of their low bytes
     group_widths: npt.NDArray[np.uint8]  # of its widest range of bytes
     group_steps: npt.NDArray[np.int32]  # where in `steps` a large group's are; -1: the group is not large
@@ -63,8 +67,8 @@ class Cells:
     def bytes(self) -> int:
         return sum(array.nbytes for name in self.__slots__ if isinstance(array := getattr(self, name), np.ndarray))
 
-    def match(self, events: Encoded, pairs: Pairs) -> int:
-        """Add the (event, output) pairs that match; answers how many candidates were verified."""
+    def match(self, events: Encoded, pairs: Pairs, runs: Runs) -> int:
+        """Add the pairs and the runs that match; answers how many candidates were verified."""
         attributes = events.cells.shape[0]
         values = np.empty((2 * attributes, events.count), np.uint8)
         _bytes(events.codes, events.cells, values)
@@ -73,15 +77,17 @@ class Cells:
         kind, event, tried = np.uint64(0), np.uint64(0), 0
         while kind < len(self.kinds):
             pairs.reserve(2 * room)
-            count, kind, event, more = _match(
+            runs.reserve(events.count, room)
+            count, run, run_count, kind, event, more = _match(
                 self.kinds, events.codes, events.cells, values, self.table_keys, self.table_cells, self.cell_kinds,
                 self.cell_groups, self.group_attributes, self.group_entries, self.group_widths, self.group_steps,
                 self.steps, self.low_bytes, self.high_bytes, self.outputs, self.check_attributes, self.check_bounds,
                 self.offsets, self.attributes, self.bounds, candidate_events, candidate_entries,
-                np.uint64(self.longest), pairs.events,
-                pairs.outputs, np.uint64(pairs.count), np.uint64(kind), np.uint64(event),
+                np.uint64(self.longest), pairs.events, pairs.outputs, np.uint64(pairs.count), runs.events,
+                runs.starts, runs.outputs, np.uint64(runs.runs), np.uint64(runs.count), np.uint64(kind),
+                np.uint64(event),
             )  # fmt: skip
-            pairs.count = int(count)
+            pairs.count, runs.runs, runs.count = int(count), int(run), int(run_count)
             tried += int(more)
         return tried
 
@@ -102,13 +108,14 @@ def cells_index(
     keys = np.empty(len(chosen), np.uint64)
     _cell_keys(kinds, kind, row_keys[filed], keys)
     exact = entries.lows[second] == entries.highs[second]
-    group = np.where(second >= 0, 2 * entries.attributes[second] + exact, _ANY)
+    sure = (second < 0) & (row_kinds[filed] % 16 == EXACT)
+    group = np.where(second >= 0, 2 * entries.attributes[second] + exact, np.where(sure, _SURE, _ANY))
     order = np.lexsort((group, keys))
     keys, group, kind, second, chosen = keys[order], group[order], kind[order], second[order], chosen[order]
     new_cell = np.r_[True, keys[1:] != keys[:-1]]
     new_group = new_cell | np.r_[True, group[1:] != group[:-1]]
     small = np.diff(np.r_[np.flatnonzero(new_group), len(keys)])[np.cumsum(new_group) - 1] < MIN_GROUP
-    group = np.where(small, _ANY, group)  # a group is worth its visit only where it has some entries
+    group[small & (group >= 0)] = _ANY  # a group is worth its visit only where it has some entries
     low_bytes, high_bytes = _byte_ranges(group, second, entries, cells)
     order = np.lexsort((low_bytes, group, keys))
     keys, group, kind, chosen = keys[order], group[order], kind[order], chosen[order]
@@ -156,12 +163,11 @@ def _byte_ranges(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """The ranges of bytes by which the entries of a group are told apart."""
     low_bytes, high_bytes = ((ends[second] >> _SHIFT).astype(np.uint8) for ends in (cells.first, cells.last))
-    exact = group % 2 == 1
+    exact = (group >= 0) & (group % 2 == 1)
     hashed = np.empty(int(exact.sum()), np.uint8)
     _hash_bytes(entries.lows[second[exact]], hashed)
     low_bytes[exact] = high_bytes[exact] = hashed
-    alone = group == _ANY
-    low_bytes[alone] = high_bytes[alone] = 0
+    low_bytes[group < 0] = high_bytes[group < 0] = 0
     return low_bytes, high_bytes
 
 
@@ -170,7 +176,7 @@ def _steps(
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Where in each large group, ordered by low bytes, those begin that are at least 0, 4, 8 …"""
     ends = np.r_[starts[1:], len(low_bytes)]
-    large = np.flatnonzero((ends - starts > _LARGE) & (groups != _ANY))
+    large = np.flatnonzero((ends - starts > _LARGE) & (groups >= 0))
     group_steps = np.full(len(starts), -1, np.int32)
     group_steps[large] = np.arange(len(large)) * _STEPS
     steps = np.empty((len(large), _STEPS), np.int32)
@@ -271,14 +277,14 @@ def _verify(
 
 @numba.njit(cache=True, nogil=True)
 def _gather(
-    cell: Any, event: Any, values: Any, cell_groups: Any, group_attributes: Any, group_entries: Any,
+    first: Any, last: Any, event: Any, values: Any, group_attributes: Any, group_entries: Any,
     group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any, high_bytes: Any,
     candidate_events: Any, candidate_entries: Any, candidates: Any,
 ) -> Any:  # fmt: skip
-    """The entries of a cell that an event may satisfy, as far as bytes tell."""
+    """The entries of some groups that an event may satisfy, as far as bytes tell."""
     one, one_more, lanes = np.uint32(1), np.uint64(1), np.uint64(LANES)
     low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
-    for group in range(np.uint64(cell_groups[cell]), np.uint64(cell_groups[cell + one_more])):
+    for group in range(first, last):
         entry, end = np.uint64(group_entries[group]), np.uint64(group_entries[group + one_more])
         attribute = group_attributes[group]
         if attribute == _ANY:
@@ -313,12 +319,13 @@ def _match(
     cell_groups: Any, group_attributes: Any, group_entries: Any, group_widths: Any, group_steps: Any, steps: Any,
     low_bytes: Any, high_bytes: Any, outputs: Any, check_attributes: Any, check_bounds: Any,
     offsets: Any, attributes: Any, bounds: Any, candidate_events: Any, candidate_entries: Any, longest: Any,
-    out_events: Any, out_outputs: Any, count: Any,
-    kind: Any, event: Any,
+    out_events: Any, out_outputs: Any, count: Any, run_events: Any, run_starts: Any, run_outputs: Any, run: Any,
+    run_count: Any, kind: Any, event: Any,
 ) -> Any:  # fmt: skip
     """Fills the output from (kind, event) on; stops where it might not hold the candidates that come next."""
     one_more, mask = np.uint64(1), np.uint64(len(table_keys) - 1)
     capacity, room = np.uint64(len(candidate_events)), np.uint64(len(out_events))
+    most_runs, run_room = np.uint64(len(run_events)), np.uint64(len(run_outputs))
     events = np.uint64(codes.shape[0])
     candidates = tried = np.uint64(0)
     while kind < np.uint64(len(kinds)):
@@ -326,15 +333,16 @@ def _match(
         # A range is filed under the cell it begins in: an event looks in its own cell, and in the one before.
         probes = 1 if level == EXACT else 2
         while event < events:
-            if candidates + np.uint64(probes) * longest > capacity:
+            full = run == most_runs or run_room - run_count < longest
+            if full or candidates + np.uint64(probes) * longest > capacity:
                 tried += candidates
                 count = _verify(
                     candidates, candidate_events, candidate_entries, codes, check_attributes, check_bounds, offsets,
                     attributes, bounds, outputs, out_events, out_outputs, count,
                 )  # fmt: skip
                 candidates = np.uint64(0)
-                if room - count < capacity:
-                    return count, kind, event, tried
+                if full or room - count < capacity:
+                    return count, run, run_count, kind, event, tried
             for probe in range(probes):
                 key = codes[event, attribute]
                 if level != EXACT:
@@ -345,10 +353,20 @@ def _match(
                 place = wanted & mask
                 while table_cells[place] >= 0:
                     if table_keys[place] == wanted and np.uint64(cell_kinds[table_cells[place]]) == kind:
+                        cell = np.uint64(table_cells[place])
+                        first, last = np.uint64(cell_groups[cell]), np.uint64(cell_groups[cell + one_more])
+                        if group_attributes[first] == _SURE:
+                            run_events[run], run_starts[run] = event, run_count
+                            run += one_more
+                            for entry in range(
+                                np.uint64(group_entries[first]), np.uint64(group_entries[first + one_more])
+                            ):
+                                run_outputs[run_count] = outputs[entry]
+                                run_count += one_more
+                            first += one_more
                         candidates = _gather(
-                            np.uint64(table_cells[place]), event, values, cell_groups, group_attributes, group_entries,
-                            group_widths, group_steps, steps, low_bytes, high_bytes, candidate_events,
-                            candidate_entries, candidates,
+                            first, last, event, values, group_attributes, group_entries, group_widths, group_steps,
+                            steps, low_bytes, high_bytes, candidate_events, candidate_entries, candidates,
                         )  # fmt: skip
                         break
                     place = (place + one_more) & mask
@@ -358,6 +376,6 @@ def _match(
     tried += candidates
     count = _verify(
         candidates, candidate_events, candidate_entries, codes, check_attributes, check_bounds, offsets,
-                    attributes, bounds, outputs, out_events, out_outputs, count,
+        attributes, bounds, outputs, out_events, out_outputs, count,
     )  # fmt: skip
-    return count, kind, event, tried
+    return count, run, run_count, kind, event, tried

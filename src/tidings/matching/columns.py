@@ -46,6 +46,7 @@ class Columns:
 
     batch: EventBatch
     _values: dict[Path, Column] = field(default_factory=dict)
+    _distinct: dict[Path, tuple[ArrowArray, Codes, Mask]] = field(default_factory=dict)
 
     def part(self, start: int, end: int) -> Columns:
         return Columns(self.batch.part(start, end))
@@ -54,6 +55,15 @@ class Columns:
         if path not in self._values:
             self._values[path] = _column(self.batch.columns[path], self.batch.domain.leaves[path])
         return self._values[path]
+
+    def distinct(self, path: Path) -> tuple[ArrowArray, Codes, Mask]:
+        """The distinct texts of an attribute, the number of each event's, -1 for NULL, and which are not NULL."""
+        if path not in self._distinct:
+            encoded = self.batch.columns[path].dictionary_encode()
+            valid = encoded.is_valid().to_numpy(zero_copy_only=False)
+            numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            self._distinct[path] = encoded.dictionary, numbers, valid
+        return self._distinct[path]
 
     def codes(self, path: Path, keys: ArrowArray | None = None) -> tuple[Codes, Mask]:
         """The codes of an attribute's values, among `keys` where those give them, and which are not NULL."""

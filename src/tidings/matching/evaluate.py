@@ -146,12 +146,10 @@ class _Evaluation:
 
     def _find(self, pattern: str, operand: Expression) -> Column:
         if isinstance(operand, Reference):  # Arrow has the same RE2, without a call a value
-            texts = self._columns.batch.columns[operand.path].take(self._rows)
+            texts, number, valid = self._columns.distinct(operand.path)
             found: ArrowArray = pc.match_substring_regex(texts, pattern)
-            return Column(
-                found.fill_null(False).to_numpy(zero_copy_only=False),
-                self._columns.values(operand.path).valid[self._rows],
-            )
+            matched = np.append(found.to_numpy(zero_copy_only=False), False)  # NULL has the number -1
+            return Column(matched[number[self._rows]], valid[self._rows])
         compiled = values.compile_re2(pattern)
         return _each(lambda text: bool(compiled.search(text)), None, self.of(operand))
 

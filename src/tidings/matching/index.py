@@ -117,7 +117,7 @@ class Index:
         return tried
 
     def _find(self, events: Encoded, pairs: Pairs, runs: Runs) -> int:
-        tried = self.cells.match(events, pairs) if self.cells is not None else 0
+        tried = self.cells.match(events, pairs, runs) if self.cells is not None else 0
         for blocks in self.blocks:
             blocks.match(events, runs)
         if len(self.free):
