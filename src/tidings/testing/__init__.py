@@ -1,6 +1,7 @@
 """Tools to test against, for Tidings and for those who build on it.
 
 oracle       every filter on every event, the plain way
+conformance  the laws that every matcher is held to
 generate     domains and events at random; filter_texts: filters; cases: all three together
 strategies   the same for Hypothesis
 workloads    bluedove, alerts, strings, mixed: what benchmarks name, defined once
@@ -9,6 +10,7 @@ spark        Spark as an independent judge
 agreement    Spark, the interpreter and the matcher against each other; fuzz: in bulk, `make fuzz`
 """
 
+from tidings.testing.conformance import NonConformance, check_matcher
 from tidings.testing.oracle import brute_force
 
-__all__ = ["brute_force"]
+__all__ = ["NonConformance", "brute_force", "check_matcher"]

@@ -7,9 +7,6 @@ NULL itself answered otherwise; so errors are told from NULLs pair by pair.
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +21,7 @@ from pyspark.sql import functions as F
 
 from tidings.model.domain import Domain
 from tidings.model.event import EventBatch, read_events
+from tidings.pipeline.session import session
 
 FALSE, TRUE, NULL, RAISED, REFUSED = 0, 1, 2, 3, 4
 _FILTERS_A_JOB = 100  # Spark compiles every filter; larger jobs make methods too large for the JVM to compile well
@@ -54,23 +52,8 @@ class Verdict:
 
 def local_session(cores: int = 2) -> SparkSession:
     """A quiet Spark of this process's own, in UTC and ANSI mode."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers run whatever python3 is on the PATH
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    session = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .appName("tidings-testing")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.ansi.enabled", "true")
-        .config("spark.sql.shuffle.partitions", str(cores))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    return session
+    config = {"spark.sql.ansi.enabled": "true", "spark.sql.shuffle.partitions": str(cores)}
+    return session(f"local[{cores}]", name="tidings-testing", config=config)
 
 
 def spark_truth(
