@@ -23,8 +23,10 @@ from tidings.matching.entries import Entries
 BYTE_NS = 0.04  # of an entry in an event's cell, found by its bytes or passed over
 GRID_FACTOR = 20.0
 CANDIDATE_NS = 8.0  # of an entry that is verified
+SURE_NS = 0.5  # of an entry that an event's key settles
 COMPARE_NS = 0.05  # of one entry on one dimension in a block that is visited
 BOX_NS = 0.06  # of passing a block over, a dimension
+MATCH_NS = 1.5  # of writing a match that a block finds
 MIN_BLOCKS = 2  # of a class, below which blocks are not worth a table
 
 _CELLS = (1 << CELL_BITS + 1) + 2  # more than there are, and so that the last cell has a next one in every grid
@@ -72,9 +74,9 @@ class Access:
         self._best = np.empty(entries.count, np.int64)
         self._second = np.empty(entries.count, np.int64)
         self._costs = np.empty(entries.count)
-        # A range is looked for twice as often as an equality, and in cells whose entries have less in common.
-        filed = filed_share * np.where(self._kinds % 16 == EXACT, 1, GRID_FACTOR)
-        _best_two(entries.offsets, filed, self._share, self._best, self._second, self._costs)
+        _best_two(
+            entries.offsets, self._kinds % 16 == EXACT, filed_share, self._share, self._best, self._second, self._costs
+        )  # fmt: skip
 
     def cells_ns(self, members: npt.NDArray[np.int64]) -> float:
         """What these entries cost an event in cells: those in its own are told by bytes, what passes is verified."""
@@ -87,7 +89,8 @@ class Access:
         blocks = max(1.0, len(members) / BLOCK)
         extent = blocks ** (-1 / width)  # of a block's box on each dimension, as a share of the line
         visited = float(np.minimum(1, self._share[rows].mean(axis=0) + extent).prod())
-        return blocks * width * BOX_NS + visited * len(members) * width * COMPARE_NS
+        matches = float(self._share[rows].prod(axis=1).sum())
+        return blocks * width * BOX_NS + visited * len(members) * width * COMPARE_NS + matches * MATCH_NS
 
     def file(self, chosen: npt.NDArray[np.int64], outputs: npt.NDArray[np.int32]) -> Cells:
         """The cells of these entries; of a candidate's rows those come first that it was not chosen by."""
@@ -130,7 +133,7 @@ def _estimate(
 
 
 @numba.njit(cache=True, nogil=True)
-def _best_two(offsets: Any, filed_ns: Any, share: Any, best: Any, second: Any, costs: Any) -> None:
+def _best_two(offsets: Any, exact: Any, filed_share: Any, share: Any, best: Any, second: Any, costs: Any) -> None:
     """Of each entry the row to file it under and the row to compare as bytes (-1: none) that together cost least."""
     for entry in range(len(best)):
         best[entry] = second[entry] = -1
@@ -140,8 +143,13 @@ def _best_two(offsets: Any, filed_ns: Any, share: Any, best: Any, second: Any, c
             for row in range(offsets[entry], offsets[entry + 1]):
                 if row != one and (two < 0 or share[row] < share[two]):
                     two = row
-            passing = 1.0 if two < 0 else min(1.0, share[two] + 2 / 256)
-            cost = filed_ns[one] * (BYTE_NS + passing * CANDIDATE_NS)
+            if two < 0 and exact[one]:
+                cost = filed_share[one] * SURE_NS
+            else:
+                passing = 1.0 if two < 0 else min(1.0, share[two] + 2 / 256)
+                cost = filed_share[one] * (BYTE_NS + passing * CANDIDATE_NS)
+                if not exact[one]:  # looked for twice as often, and in cells whose entries have less in common
+                    cost *= GRID_FACTOR
             if cost < costs[entry]:
                 best[entry], second[entry], costs[entry] = one, two, cost
 
