@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings import Attribute, Domain
+from tidings.matching import blocks, simd
 from tidings.matching import index as index_module
-from tidings.matching import simd
 from tidings.matching.columns import Columns
 from tidings.matching.index import Index, build_index
 from tidings.matching.scan import scan
@@ -30,6 +30,7 @@ from tidings.testing import workloads
 from tidings.testing.cases import make_case
 
 BYTES = st.binary(min_size=32, max_size=32)
+_njit = numba.njit
 
 
 @numba.njit
@@ -52,6 +53,36 @@ def test_a_vector_operation_does_what_its_plain_twin_says(
         simd.ranges_touching_plain(first, second, value),
         simd.values_within_plain(first, low, high),
     )
+
+
+@numba.njit
+def _chosen(numbers: Any, bits: Any, to: Any) -> Any:
+    simd.write_chosen(np.uint64(numbers.ctypes.data), bits, np.uint64(to.ctypes.data))
+    return simd.count_bits(bits)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_numbers_whose_bits_are_set_are_written_one_after_the_other(bits: int) -> None:
+    numbers, to = np.arange(100, 132, dtype=np.int32), np.full(33, -1, np.int32)
+    chosen = [100 + lane for lane in range(32) if bits >> lane & 1]
+    assert _chosen(numbers, np.uint32(bits), to) == len(chosen)
+    assert to.tolist() == chosen + [-1] * (33 - len(chosen))
+
+
+@pytest.mark.parametrize("compresses", [True, False])
+def test_blocks_write_the_same_with_and_without_the_instruction_for_it(
+    compresses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other branch is compiled anew, and thrown away."""
+    monkeypatch.setattr(blocks, "COMPRESSES", compresses)
+    monkeypatch.setattr(blocks, "_kernel", blocks._kernel.__wrapped__)
+    monkeypatch.setattr(numba, "njit", lambda **options: _njit(nogil=True))
+    workload = workloads.bluedove(subscriptions=2000, events=100)
+    filters = compile_filters(workload.filters, workload.domain)
+    columns = Columns(read_events(workload.events, workload.domain))
+    index = build_index(filters)
+    assert index.blocks
+    assert _found(index, filters, [], columns) == _scanned(filters, columns)
 
 
 def _pairs(events: npt.NDArray[Any], slots: npt.NDArray[Any]) -> list[tuple[int, int]]:

@@ -21,7 +21,16 @@ import numpy.typing as npt
 from tidings.matching.encode import CELL_BITS, Encoded, RowCells
 from tidings.matching.entries import Entries
 from tidings.matching.pairs import Runs
-from tidings.matching.simd import LANES, lowest_bit, ranges_holding, ranges_touching, values_within
+from tidings.matching.simd import (
+    COMPRESSES,
+    LANES,
+    count_bits,
+    lowest_bit,
+    ranges_holding,
+    ranges_touching,
+    values_within,
+    write_chosen,
+)
 
 BLOCK = 256  # entries
 _SHIFT = CELL_BITS - 8
@@ -147,6 +156,7 @@ def _kernel(width: int) -> Any:
         padded, stride = np.uint64(values.shape[1]), np.uint64(low_bytes.shape[1])
         value_base = np.uint64(values.ctypes.data)
         low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
+        entry_base, output_base = np.uint64(entries.ctypes.data), np.uint64(run_outputs.ctypes.data)
         groups, blocks = padded // lanes, np.uint64(len(box_lows))
         room, run_room = np.uint64(len(run_outputs)), np.uint64(len(run_events))
         while block < blocks:
@@ -178,20 +188,26 @@ def _kernel(width: int) -> Any:
                                     low_base + offset, high_base + offset, rows[event, np.uint64(d)]
                                 )
                                 touching = np.uint32(touching | at_end)
-                        sure, unsure = np.uint32(matched & ~touching), np.uint32(matched & touching)
-                        while sure != 0:
-                            run_outputs[count] = entries[lane + np.uint64(lowest_bit(sure))]
-                            count += np.uint64(1)
-                            sure = np.uint32(sure & (sure - one))
+                        unsure = np.uint32(matched & touching)
                         while unsure != 0:
-                            row = lane + np.uint64(lowest_bit(unsure))
+                            bit = lowest_bit(unsure)
                             unsure = np.uint32(unsure & (unsure - one))
-                            inside = True
+                            row, inside = lane + np.uint64(bit), True
                             for d in range(width):
                                 code = codes[event, np.uint64(dimensions[d])]
                                 inside = inside and lows[row, np.uint64(d)] <= code <= highs[row, np.uint64(d)]
-                            run_outputs[count] = entries[row]
-                            count += np.uint64(inside)
+                            matched = np.uint32(matched & ~(np.uint32(not inside) << bit))
+                        if COMPRESSES:
+                            if matched != 0:
+                                write_chosen(
+                                    entry_base + np.uint64(4) * lane, matched, output_base + np.uint64(4) * count
+                                )
+                                count += np.uint64(count_bits(matched))
+                        else:
+                            while matched != 0:
+                                run_outputs[count] = entries[lane + np.uint64(lowest_bit(matched))]
+                                count += np.uint64(1)
+                                matched = np.uint32(matched & (matched - one))
                         lane += lanes
                     runs += np.uint64(count > run_starts[runs])
                 group += np.uint64(1)
