@@ -24,7 +24,9 @@ from tidings.matching.pairs import Pairs, Runs
 from tidings.matching.simd import LANES, lowest_bit, ranges_holding
 
 EXACT = 15  # the grid of equalities: a key is a code
-MAX_LEVEL = 12  # the other grids, from 0: a key is a cell's number shifted right by so many bits
+# The other grids: a key is a cell's number shifted right by 0, 3, 6, 9 or 12 bits. More grids would have fewer
+# ranges in a cell, and cost every event more cells to look in.
+LEVEL_STEP, MAX_LEVEL = 3, 12
 MIN_GROUP = 3  # entries: fewer are verified without a look at their bytes
 _SHIFT = CELL_BITS - 8
 _STEP = 4  # of bytes: large groups know where the ranges begin that begin at every fourth

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.blocks import BLOCK
-from tidings.matching.cells import EXACT, MAX_LEVEL, Cells, cells_index
+from tidings.matching.cells import EXACT, LEVEL_STEP, MAX_LEVEL, Cells, cells_index
 from tidings.matching.encode import CELL_BITS, Coder, RowCells
 from tidings.matching.entries import Entries
 
@@ -124,7 +124,7 @@ def _estimate(
         share[row] = (below[attribute, end + 1] - below[attribute, begin] + 0.5) / size
         level = 0  # of the finest grid of which the range touches two cells at most
         while level < MAX_LEVEL and (end >> level) - (begin >> level) > 1:
-            level += 1
+            level += LEVEL_STEP
         key = begin >> level
         looking = below[attribute, min((key + 2) << level, _CELLS)] - below[attribute, min(key << level, _CELLS)]
         filed_share[row] = (looking + 0.5) / size
