@@ -36,9 +36,6 @@ class Column:
     values: npt.NDArray[Any]
     valid: Mask
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Column:
-        return Column(self.values[rows], self.valid[rows])
-
 
 @dataclass(slots=True)
 class Columns:
@@ -46,6 +43,7 @@ class Columns:
 
     batch: EventBatch
     _values: dict[Path, Column] = field(default_factory=dict)
+    _codes: dict[Path, Codes] = field(default_factory=dict)
     _distinct: dict[Path, tuple[ArrowArray, Codes, Mask]] = field(default_factory=dict)
 
     def part(self, start: int, end: int) -> Columns:
@@ -69,15 +67,19 @@ class Columns:
         """The codes of an attribute's values, among `keys` where those give them, and which are not NULL."""
         if keys is not None:
             return _codes_among(self.batch.columns[path], keys)
-        column, type_ = self.values(path), self.batch.domain.leaves[path]
-        match type_.name:
-            case "float" | "double":
-                return double_ordinals(column.values.astype(np.float64)), column.valid
-            case "decimal":
-                digits = decimal.Context(prec=80)
-                unscaled = [int(value.scaleb(type_.scale, digits)) for value in column.values]
-                return np.array(unscaled, np.int64), column.valid
-        return column.values.astype(np.int64), column.valid
+        column = self.values(path)
+        if path not in self._codes:
+            self._codes[path] = _codes(column.values, self.batch.domain.leaves[path])
+        return self._codes[path], column.valid
+
+
+def _codes(values: npt.NDArray[Any], type_: DataType) -> Codes:
+    if type_.name in ("float", "double"):
+        return double_ordinals(values.astype(np.float64))
+    if type_.name == "decimal":
+        digits = decimal.Context(prec=80)
+        return np.array([int(value.scaleb(type_.scale, digits)) for value in values], np.int64)
+    return values.astype(np.int64)
 
 
 def _codes_among(array: ArrowArray, keys: ArrowArray) -> tuple[Codes, Mask]:

@@ -47,9 +47,9 @@ _DAY_US = 86_400_000_000
 
 
 def true_rows(
-    expression: Expression, columns: Columns, rows: Rows, literals: Sequence[npt.NDArray[Any]] = ()
+    expression: Expression, columns: Columns, rows: Rows | None = None, literals: Sequence[npt.NDArray[Any]] = ()
 ) -> Mask:  # fmt: skip
-    """Which of these events make the expression TRUE.
+    """Which of these events, or of all, make the expression TRUE.
 
     `literals`, where given, has for each literal of the expression that is not NULL, in the order of the tree, the
     value to take in its place, row by row: many filters that differ only in their literals are evaluated at once.
@@ -91,9 +91,10 @@ _STANDING: dict[type, Any] = {bool: True, int: 1, float: 1.0, str: "", Decimal: 
 
 
 class _Evaluation:
-    def __init__(self, columns: Columns, rows: Rows, literals: Sequence[npt.NDArray[Any]]) -> None:
+    def __init__(self, columns: Columns, rows: Rows | None, literals: Sequence[npt.NDArray[Any]]) -> None:
         self._columns = columns
-        self._rows = rows
+        self._rows = slice(None) if rows is None else rows
+        self._count = columns.batch.count if rows is None else len(rows)
         self._literals = iter(literals) if literals else None
 
     def of(self, expression: Expression) -> Column:
@@ -107,14 +108,14 @@ class _Evaluation:
             case IsNull(operand):
                 return Column(~self.of(operand).valid, self._all(True))
             case Reference(path, _):
-                return self._columns.values(path).take(self._rows)
+                return self._of_events(self._columns.values(path))
             case Literal(value, type_):
                 return self._literal(value, type_)
             case Comparison(op, left, right):
-                return _compare(op, self.of(left), self.of(right), left.type)
+                return _compare(op, self._comparable(left), self._comparable(right))
             case In(operand, items):
-                sought = self.of(operand)
-                found = [_compare("=", sought, self.of(item), operand.type) for item in items]
+                sought = self._comparable(operand)
+                found = [_compare("=", sought, self._comparable(item)) for item in items]
                 return _not(reduce(_and, map(_not, found)))
             case ArrayContains(array, item):
                 return self._array_contains(self.of(array), self.of(item))
@@ -133,13 +134,25 @@ class _Evaluation:
             case Call(function, operand, type_):
                 return _each(_TEXT_FUNCTIONS[function], type_, self.of(operand))
 
+    def _comparable(self, expression: Expression) -> Column:
+        """Values in numpy's order of them: of floats the ordinals, in which NaN is last and -0.0 is 0.0."""
+        if expression.type.name not in ("float", "double"):
+            return self.of(expression)
+        if isinstance(expression, Reference):
+            return self._of_events(Column(*self._columns.codes(expression.path)))
+        column = self.of(expression)
+        return Column(double_ordinals(column.values.astype(np.float64)), column.valid)
+
+    def _of_events(self, column: Column) -> Column:
+        return Column(column.values[self._rows], column.valid[self._rows])
+
     def _all(self, value: bool) -> Mask:
-        return np.full(len(self._rows), value)
+        return np.full(self._count, value)
 
     def _literal(self, value: Any, type_: DataType) -> Column:
         if self._literals is not None and value is not None:
             return Column(next(self._literals).astype(_dtype(type_)), self._all(True))
-        result = np.empty(len(self._rows), _dtype(type_))
+        result = np.empty(self._count, _dtype(type_))
         if value is not None:
             result[:] = value
         return Column(result, self._all(value is not None))
@@ -184,10 +197,8 @@ def _and(left: Column, right: Column) -> Column:
     return Column(one & other & ~false, false | (left.valid & right.valid))
 
 
-def _compare(op: str, left: Column, right: Column, type_: DataType) -> Column:
+def _compare(op: str, left: Column, right: Column) -> Column:
     a, b = left.values, right.values
-    if type_.name in ("float", "double"):  # NaN is last and -0.0 is 0.0, as ordinals have it
-        a, b = double_ordinals(a.astype(np.float64)), double_ordinals(b.astype(np.float64))
     both = left.valid & right.valid
     if a.dtype == object:  # only where both are values: fillers need not compare
         result = np.zeros(len(a), np.bool_)
