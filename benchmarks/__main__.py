@@ -18,6 +18,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "compiling": (),
     "matching": ("workload", "subscriptions"),
     "changing": (),
+    "appending": (),
     "limits": ("workload", "subscriptions"),
 }
 _NOT_SHOWN = ("example", "seeds")

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.options import Options
-from tidings.matching import cells as cells_engine
-from tidings.matching.blocks import BLOCK, Blocks
-from tidings.matching.cells import EXACT, Cells
 from tidings.matching.columns import Columns
-from tidings.matching.encode import CELL_BITS, Encoded, encode
+from tidings.matching.engines import cells as cells_engine
+from tidings.matching.engines.blocks import BLOCK, Blocks
+from tidings.matching.engines.cells import EXACT, Cells
+from tidings.matching.engines.encode import CELL_BITS, Encoded, encode
 from tidings.matching.index import build_index
 from tidings.model.event import read_events
 from tidings.model.filter.compile import compile_filters

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,24 +13,6 @@ if TYPE_CHECKING:
 settings.register_profile("tidings", deadline=None)
 settings.load_profile("tidings")
 
-OLDEST_JAVA = 17  # that Spark runs on
-INSTALL_JAVA = "Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17"
-
-
-def java_missing() -> str | None:
-    """Why Spark cannot start here, and the line that changes it; None where it can."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if java is None or not os.path.exists(java):
-        return f"Spark needs Java {OLDEST_JAVA} or newer, and there is none ({INSTALL_JAVA})"
-    written = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', written)
-    if found is None or int(found[1]) < OLDEST_JAVA:
-        return (
-            f"Spark needs Java {OLDEST_JAVA} or newer, and {java} is {found[1] if found else 'none'} ({INSTALL_JAVA})"
-        )
-    return None
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that take minutes run only where they are asked for by name: `make test-long`."""
@@ -47,10 +25,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def spark() -> Iterator[SparkSession]:
     """One Spark for the whole run: it takes seconds to start."""
     pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
-    if (reason := java_missing()) is not None:
-        pytest.skip(reason)
+    from tidings.pipeline import PipelineError
     from tidings.testing.spark import local_session
 
-    session = local_session()
+    try:
+        session = local_session()
+    except PipelineError as no_java:
+        pytest.skip(str(no_java))
     yield session
     session.stop()

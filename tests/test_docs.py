@@ -60,7 +60,14 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def _with_marks(document: Path) -> Any:
+    """A document whose examples speak to Spark is one of the tests with Spark."""
+    on_spark = any("pipeline" in example.code for example in examples(document))
+    marks = [pytest.mark.spark] if on_spark else []
+    return pytest.param(document, marks=marks, id=str(document.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("document", map(_with_marks, DOCUMENTS))
 def test_every_python_example_of_a_document_runs(
     document: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

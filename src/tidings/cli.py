@@ -1,11 +1,13 @@
-"""The command `tidings`: see it work, ask why, check a filter.
+"""The command `tidings`: see it work, ask why, check a filter, match files on Spark.
 
-Exit status: 0 all is well, 1 an input is wrong (one line says what, and where), 2 the command is used wrongly.
+Exit status: 0 all is well, 1 an input is wrong (one line says what, and where), 2 the command is used wrongly,
+3 `match` or `stream` finished and rejected subscriptions.
 """
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +29,7 @@ from tidings.model.filter.sql import to_sql
 from tidings.model.filter.tree import Expression
 from tidings.model.infer import infer_domain
 
+OUTPUTS = (".parquet", ".json", ".jsonl")
 CONTEXT = 60  # characters of a filter's text shown on either side of what is wrong with it
 
 app = typer.Typer(
@@ -41,6 +44,8 @@ app = typer.Typer(
   tidings demo
   tidings explain "origin = 'JFK' AND delay > 60" '{"origin": "JFK", "delay": 45}'
   tidings check "price BETWEEN 8.30 AND 8.70" --domain stocks.toml
+  tidings match events.parquet --subscriptions subscriptions.csv --out matches.parquet
+  tidings backtest "magnitude > 4.5" --events quakes.parquet --picture rate.png
 """,
 )
 
@@ -110,11 +115,15 @@ def demo(
     ] = None,
     subscribers: Annotated[int, typer.Option(min=1, max=100_000, help="How many others subscribe.")] = 3000,
     seed: Annotated[int, typer.Option(help="Draws the others' filters; the same seed, the same filters.")] = 2013,
+    live: Annotated[
+        bool, typer.Option("--live", help="Through the log and Spark, while subscriptions change; takes a minute.")
+    ] = False,
 ) -> None:
     """Match a month of real flights against a few thousand filters, and show who gets what and why.
 
     \b
       tidings demo
+      tidings demo --live
       tidings demo --filter "dest = 'HNL' OR dep_delay > 600"
     """
     from tidings.demo.flights import load_flights
@@ -122,6 +131,13 @@ def demo(
 
     if own_filter is not None:
         _parse(own_filter, infer_domain(load_flights(), name="flights"))
+    if live:
+        try:
+            from tidings.demo.live import run as run_live
+        except ModuleNotFoundError as missing:
+            raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
+        run_live(Console(), subscribers=subscribers, seed=seed, own_filter=own_filter)
+        return
     run(Console(), subscribers=subscribers, seed=seed, own_filter=own_filter)
 
 
@@ -175,6 +191,163 @@ def check(
     typer.echo("\nnormal form")
     for line in tidings.describe_filter(filter, chosen).splitlines():
         typer.echo(f"  {line}")
+
+
+class MatchOutput(StrEnum):
+    ids = "ids"
+    pairs = "pairs"
+
+
+@app.command()
+def match(
+    events: Annotated[
+        str, typer.Argument(metavar="EVENTS", help="The events: a file or directory of Parquet, JSON or CSV.")
+    ],
+    subscriptions: Annotated[
+        str, typer.Option("--subscriptions", metavar="SUBS", help="A table with the columns id and filter.")
+    ],
+    out: Annotated[str, typer.Option("--out", metavar="OUT", help="Where the matches go: .parquet, .json or .jsonl.")],
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
+    output: Annotated[
+        MatchOutput, typer.Option("--output", help="An array of ids for each event, or a row for each match.")
+    ] = MatchOutput.ids,
+) -> None:
+    """Match a table of events against a table of subscriptions, on Spark.
+
+    The events' own columns and types are what filters speak of. Subscriptions that cannot be read are
+    written beside the output, and the exit status is then 3.
+
+    \b
+      tidings match events.parquet --subscriptions subscriptions.csv --out matches.parquet
+      tidings match events/ --subscriptions subs.jsonl --out pairs.json --output pairs --master spark://host:7077
+    """
+    try:
+        from tidings.commands.match import run
+    except ModuleNotFoundError as missing:
+        raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
+    if Path(out).suffix.lower() not in OUTPUTS:
+        raise typer.BadParameter(f"--out {out}: matches are written to {', '.join(OUTPUTS)}")
+    console = Console(stderr=True)
+    if run(events, subscriptions=subscriptions, out=out, master=master, output=output.value, console=console):
+        raise typer.Exit(3)
+
+
+class TimeUnit(StrEnum):
+    s = "s"
+    ms = "ms"
+    us = "us"
+
+
+@app.command()
+def backtest(
+    filter: Filter,
+    events: Annotated[
+        str, typer.Option("--events", metavar="PATH", help="The events: a file or directory of Parquet, JSON or CSV.")
+    ],
+    subscriptions: Annotated[
+        str | None,
+        typer.Option(
+            "--subscriptions", metavar="SUBS", help="A table with id and filter, in which --against is an id."
+        ),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", metavar="ID|FILTER", help="The subscription to compare with.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="COLUMN", help="The column that says when an event was.")
+    ] = None,
+    time_unit: Annotated[
+        TimeUnit | None, typer.Option("--time-unit", help="What a time in integers counts, since 1970.")
+    ] = None,
+    bucket: Annotated[
+        str | None,
+        typer.Option("--bucket", metavar="1h", help="The stretch of time to count by: 15m, 1h, 1d, 1w, 1mo."),
+    ] = None,
+    picture: Annotated[
+        str | None, typer.Option("--picture", metavar="FILE.png", help="Draw the rate over time to this file.")
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", min=0, max=1000, help="Events to show of each kind.")] = 5,
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
+) -> None:
+    """What would this filter have delivered over stored events, and how does it differ from another?
+
+    \b
+      tidings backtest "magnitude > 4.5" --events quakes.parquet
+      tidings backtest "price > 8.30" --events quotes/ --time day --bucket 1w --picture rate.png
+      tidings backtest "price > 8.30" --events quotes/ --subscriptions subscriptions.csv --against oil-1
+      tidings backtest "price > 8.30" --events quotes/ --against "price > 8.50"
+    """
+    try:
+        from tidings.commands.backtest import Question, run
+    except ModuleNotFoundError as missing:
+        raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
+    unit = None if time_unit is None else time_unit.value
+    question = Question(filter, events, subscriptions, against, time, unit, bucket, picture, samples)
+    try:
+        question.check()
+    except TidingsError:
+        raise
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong)) from None
+    try:
+        found = run(question, master=master, console=Console(stderr=True))
+    except FilterError as error:
+        raise _FilterOfUser(error, filter) from None
+    Console().print(found)
+
+
+@app.command()
+def stream(
+    source: Annotated[
+        str, typer.Option("--source", metavar="SOURCE", help="log:DIR, files:DIR or kafka:HOST:PORT/TOPIC.")
+    ],
+    subscriptions: Annotated[
+        str,
+        typer.Option(
+            "--subscriptions", metavar="SUBS", help="A table with the columns id and filter, or a compiled index."
+        ),
+    ],
+    sink: Annotated[
+        str, typer.Option("--sink", metavar="SINK", help="parquet:DIR, store:FILE, kafka:HOST:PORT/TOPIC or console.")
+    ],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="DIR", help="Where the query keeps how far it has come.")
+    ],
+    trigger: Annotated[
+        str, typer.Option("--trigger", metavar="TIME", help="Between micro-batches; now ends when all is matched.")
+    ] = "0.5s",
+    domain: DomainFile = None,
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
+    output: Annotated[
+        MatchOutput, typer.Option("--output", help="An array of ids for each event, or a row for each match.")
+    ] = MatchOutput.ids,
+    recover: Annotated[
+        bool,
+        typer.Option("--recover", help="Go on after the last position that the store knows, with a new checkpoint."),
+    ] = False,
+) -> None:
+    """Match events as they come, on Spark, until Ctrl-C or SIGTERM; started again, it goes on where it was.
+
+    Subscriptions may change meanwhile: the table is compiled again when its file changes, and versions that
+    others publish in an index are taken up with the next micro-batch.
+
+    \b
+      tidings stream --source log:data/log --domain flights.toml --subscriptions data/index \\
+        --sink store:data/notifications.sqlite --checkpoint data/query
+      tidings stream --source files:incoming/ --subscriptions subs.csv --sink parquet:matches --checkpoint query
+    """
+    try:
+        from tidings.commands import stream as command
+    except ModuleNotFoundError as missing:
+        raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
+    chosen = None if domain is None else _read_domain(domain)
+    request = command.Request(source, subscriptions, sink, checkpoint, trigger, output.value, master, chosen, recover)
+    try:
+        rejected = command.run(request, Console(stderr=True))
+    except command.Usage as error:
+        raise typer.BadParameter(str(error)) from None
+    if rejected:
+        raise typer.Exit(3)
 
 
 def _parse(text: str, domain: Domain) -> Expression:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tidings import Matcher, SubscriptionError
-from tidings.matching import cells
+from tidings.matching.engines import cells
 from tidings.testing import NonConformance, check_matcher
 
 
@@ -105,6 +105,6 @@ def test_an_engine_that_forgets_a_constraint_is_caught(monkeypatch: pytest.Monke
         index.bounds[:, 1] = np.iinfo(np.int64).max
         return index
 
-    monkeypatch.setattr("tidings.matching.route.cells_index", forgetful)
+    monkeypatch.setattr("tidings.matching.engines.route.cells_index", forgetful)
     with pytest.raises(NonConformance, match="should not be"):
         check_matcher(Matcher, cases=5)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +42,19 @@ def load_flights() -> pa.Table:
     """The bundled flights, in the order they were to depart."""
     with importlib.resources.as_file(importlib.resources.files(__package__) / FILE) as path:
         return pq.read_table(path)
+
+
+def in_a_line(flight: dict[str, Any]) -> str:
+    """A flight in a line: DL 2379 JFK→LAX, 8 Feb 10:35Z, 95 min late."""
+    delay = flight["dep_delay"]
+    if delay is None:
+        fate = "cancelled"
+    elif delay:
+        fate = f"{delay} min late" if delay > 0 else f"{-delay} min early"
+    else:
+        fate = "on time"
+    when = f"{flight['departure'].day} {flight['departure']:%b %H:%M}Z"
+    return f"{flight['carrier']} {flight['flight']} {flight['origin']}→{flight['dest']}, {when}, {fate}"
 
 
 def make_slice(flights: pd.DataFrame) -> pa.Table:

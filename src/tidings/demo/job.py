@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 import tidings
-from tidings.demo.flights import load_flights
+from tidings.demo.flights import in_a_line, load_flights
 from tidings.demo.people import Wish, wishes
 from tidings.matching.explain import Explanation
 from tidings.model.infer import infer_domain
@@ -213,20 +213,7 @@ def _show_next(console: Console) -> None:
 
 
 def _flight(outcome: Outcome, event: int) -> str:
-    """A flight in a line: DL 2379 JFK→LAX, 8 Feb 10:35, 95 min late."""
-    row = _record(outcome, event)
-    delay = row["dep_delay"]
-    fate = (
-        "cancelled"
-        if delay is None
-        else f"{delay} min late"
-        if delay > 0
-        else f"{-delay} min early"
-        if delay
-        else "on time"
-    )
-    when = f"{row['departure'].day} {row['departure']:%b %H:%M}Z"
-    return f"{row['carrier']} {row['flight']} {row['origin']}→{row['dest']}, {when}, {fate}"
+    return in_a_line(_record(outcome, event))
 
 
 def _record(outcome: Outcome, event: int) -> dict[str, Any]:

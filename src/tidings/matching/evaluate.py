@@ -7,8 +7,6 @@ go value by value through the scalar rules of `tidings.model.filter.values`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -57,37 +55,6 @@ def true_rows(
     with np.errstate(all="ignore"):
         result = _Evaluation(columns, rows, literals).of(expression)
     return np.asarray(result.values & result.valid)
-
-
-def literals_of(expression: Expression) -> tuple[Expression, tuple[Any, ...]]:
-    """An expression with every literal that is not NULL replaced by one that stands for all, and their values."""
-    values_found: list[Any] = []
-
-    def emptied(node: Expression) -> Expression:
-        match node:
-            case Literal(value, type_):
-                if value is None:
-                    return node
-                values_found.append(value)
-                return Literal(_STANDING[type(value)], type_)
-            case And(operands) | Or(operands):
-                return type(node)(tuple(emptied(operand) for operand in operands))
-            case In(operand, items):
-                return In(emptied(operand), tuple(emptied(item) for item in items))
-            case Comparison(op, left, right):
-                return Comparison(op, emptied(left), emptied(right))
-            case Arithmetic(op, left, right, type_):
-                return Arithmetic(op, emptied(left), emptied(right), type_)
-            case ArrayContains(array, item):
-                return ArrayContains(emptied(array), emptied(item))
-            case Reference():
-                return node
-        return replace(node, operand=emptied(node.operand))
-
-    return emptied(expression), tuple(values_found)
-
-
-_STANDING: dict[type, Any] = {bool: True, int: 1, float: 1.0, str: "", Decimal: Decimal(1)}
 
 
 class _Evaluation:

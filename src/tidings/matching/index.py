@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tidings.matching import first_use as first_use  # it listens from here on
-from tidings.matching.blocks import BLOCK, Blocks, blocks_of
-from tidings.matching.cells import Cells
 from tidings.matching.columns import Columns
-from tidings.matching.decide import Asking, Decision, Recheck, asking_of
-from tidings.matching.encode import Coder, Encoded, RowCells, coders_of, encode
-from tidings.matching.entries import Entries, entries_of
-from tidings.matching.pairs import Pairs, Rows, Runs
-from tidings.matching.route import MIN_BLOCKS, Access, classes_of
+from tidings.matching.engines.blocks import BLOCK, Blocks, blocks_of
+from tidings.matching.engines.cells import Cells
+from tidings.matching.engines.decide import Asking, Decision, Recheck, asking_of
+from tidings.matching.engines.encode import Coder, Encoded, RowCells, coders_of, encode
+from tidings.matching.engines.entries import Entries, entries_of
+from tidings.matching.engines.pairs import Pairs, Rows, Runs
+from tidings.matching.engines.route import MIN_BLOCKS, Access, classes_of
 from tidings.model.filter.columnar import FilterTable
 
 SAMPLE = 2_000  # events

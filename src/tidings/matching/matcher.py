@@ -1,9 +1,9 @@
 """Match batches of events against a changing table of filters.
 
-Subscriptions live in *segments*: a large one that is indexed once, and small ones for what was
-added since; what is removed is marked dead. Small segments are joined as they pile up, like the
-levels of a log-structured merge tree. All of them together are one immutable state: a change
-builds another and swaps it in, so that a match, on any thread, sees one or the other.
+Subscriptions live in *parts*: segments, each indexed at one time, and an index that grows for those that
+were added last; what is removed is marked dead. Parts are merged in the background as they pile up, like
+the levels of a log-structured merge tree. All of them together are one immutable state: a change makes
+another and swaps it in, so that a match, on any thread, sees one or the other.
 """
 
 from __future__ import annotations
@@ -12,30 +12,46 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from typing import Literal as Choice
 
 import numpy as np
 import numpy.typing as npt
 
-from tidings.errors import FilterError, SubscriptionError, did_you_mean
+from tidings.matching.changing.fresh import Fresh
+from tidings.matching.changing.known_shapes import KnownShapes
+from tidings.matching.changing.merge import Background, Part, first_to_merge, merged
+from tidings.matching.changing.segment import Living
+from tidings.matching.changing.state import (
+    State,
+    at_rest,
+    changed_table,
+    from_first_events,
+    frozen,
+    indexed_state,
+    pending_state,
+    state_with,
+    state_without,
+    table_without,
+    valid_at,
+    with_merged,
+)
+from tidings.matching.changing.tombstones import Matched, living
 from tidings.matching.columns import Columns
 from tidings.matching.explain import Explanation, explain, nearest
-from tidings.matching.index import SAMPLE, EngineStats
+from tidings.matching.index import SAMPLE, EngineStats, Found
 from tidings.matching.matches import Matches
-from tidings.matching.pairs import by_event
-from tidings.matching.segment import Segment, compile_table, joined, segment_of
+from tidings.matching.saving import storage
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events, read_record
-from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.parse import parse_filter
 from tidings.model.infer import infer_domain
 from tidings.model.subscription import SubscriptionTable, read_subscriptions
 
-_JOIN_RATIO = 4  # a segment is joined to the one before it unless that one is this many times as large
-
-_Place = tuple[int, int]  # of a subscription: its segment and slot
+FRESH = 1 << 14  # entries at least that are added before they are merged into a segment
+FRESH_SHARE = 4  # and one for so many subscriptions that are indexed
+MIN_EVENTS_A_THREAD = 1024
 
 
 @dataclass(frozen=True)
@@ -59,20 +75,6 @@ class MatcherStats:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class _State:
-    """Everything that a match reads. Before a domain is known there are no segments, only the table."""
-
-    domain: Domain | None
-    segments: tuple[Segment, ...] = ()
-    pending: SubscriptionTable | None = None  # not indexed yet, with its normal forms where the domain is known
-    filters: FilterTable | None = None
-
-    def tables(self) -> list[SubscriptionTable]:
-        living = [segment.living_table() for segment in self.segments]
-        return living if self.pending is None else [*living, self.pending]
-
-
 class Matcher:
     """An exact matcher over a set of subscriptions.
 
@@ -93,10 +95,12 @@ class Matcher:
         self._threads = threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._threads, "tidings-match") if self._threads > 1 else None
         self._changing = threading.Lock()  # one change at a time; matches never wait for it
-        self._places: dict[str | int, _Place] | None = None
+        self._background = Background(self._merge)
+        self._shapes: KnownShapes | None = None
         self._sample: Columns | None = None
+        self._replaced = 0  # how often all was
         self._counters = [0, 0, 0]  # events, candidates, matches
-        self._state = _pending(read_subscriptions(subscriptions), _as_domain(domain))
+        self._state = pending_state(read_subscriptions(subscriptions), _as_domain(domain))
 
     @property
     def domain(self) -> Domain | None:
@@ -104,9 +108,7 @@ class Matcher:
         return self._state.domain
 
     def __len__(self) -> int:
-        state = self._state
-        pending = 0 if state.pending is None else len(state.pending)
-        return pending + sum(segment.alive for segment in state.segments)
+        return len(self._state)
 
     def match(self, events: Any, positions: Any = None, *, on_error: Choice["raise", "reject"] = "raise") -> Matches:
         """The subscriptions that each event matches.
@@ -125,15 +127,14 @@ class Matcher:
         state = self._ready(batch)
         count = batch.count + len({reject.row for reject in batch.rejects})
         at = None if positions is None else _positions(positions, count)[batch.rows]
-        found = [self._match_segment(segment, batch, at) for segment in state.segments]
-        offsets, slots = _together(found, [len(segment) for segment in state.segments], batch.count)
+        offsets, slots, tried = self._match(state.parts, batch, at)
         if batch.rejects:
             counts = np.zeros(count, np.int64)
             counts[batch.rows] = np.diff(offsets)
             offsets = np.concatenate([[0], np.cumsum(counts)])
-        for counter, more in enumerate((batch.count, sum(tried for *_, tried in found), len(slots))):
+        for counter, more in enumerate((batch.count, tried, len(slots))):
             self._counters[counter] += more
-        return Matches(offsets, slots, tuple(segment.table.ids for segment in state.segments), batch.rejects)
+        return Matches(offsets, slots, tuple(table.ids for part in state.parts for table in part.tables), batch.rejects)
 
     def add(self, subscriptions: Any) -> None:
         """Add subscriptions with new ids; the next match sees them."""
@@ -147,26 +148,29 @@ class Matcher:
         """Remove subscriptions; the next match does not see them."""
         listed = list(dict.fromkeys(ids))
         with self._changing:
-            state, places = self._indexed(), self._all_places()
-            unknown = [id_ for id_ in listed if id_ not in places]
-            if unknown:
-                raise self._unknown(unknown[0])
-            self._state = _State(state.domain, _without(state.segments, [places[id_] for id_ in listed]))
-            for id_ in listed:
-                del places[id_]
+            state = self._indexed()
+            self._swap(table_without(state, listed) if state.domain is None else state_without(state, listed))
 
     def replace_all(self, subscriptions: Any) -> None:
         """Have these subscriptions and no others."""
         table = read_subscriptions(subscriptions)
         with self._changing:
-            fresh = _pending(table, self._state.domain)
-            self._places = None
-            self._state = fresh if self._sample is None or fresh.filters is None else self._index(fresh)
+            fresh = pending_state(table, self._state.domain)
+            self._replaced += 1
+            self._swap(fresh if self._sample is None or fresh.filters is None else indexed_state(fresh, self._sample))
+
+    def settle(self) -> None:
+        """Wait until nothing is left to merge in the background, and raise what went wrong there, if anything did.
+
+        Matches are the same before and after; only their cost may differ.
+        """
+        self._background.wait()
 
     def explain(self, event: dict[str, Any], subscription_id: str | int) -> Explanation:
         """Why an event matches a subscription, or why not: predicate by predicate, with the values."""
         domain = self._domain_for(event)
-        text = self._text(subscription_id)
+        with self._changing:
+            text = self._state.filter_text(subscription_id)
         return explain(parse_filter(text, domain), read_record(event, domain), subscription=subscription_id, text=text)
 
     def nearest(self, event: dict[str, Any], limit: int = 5) -> list[Explanation]:
@@ -179,15 +183,41 @@ class Matcher:
 
     def stats(self) -> MatcherStats:
         """Engines and why, bytes, candidates tried against matched."""
-        segments = self._state.segments
-        engines = tuple(engine for segment in segments for engine in segment.index.engines)
-        size = sum(segment.index.bytes for segment in segments)
-        return MatcherStats(len(self), len(segments), size, engines, *self._counters)
+        parts = self._state.parts
+        engines = tuple(engine for part in parts for engine in _engines(part))
+        return MatcherStats(len(self), len(parts), sum(part.bytes for part in parts), engines, *self._counters)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the matcher to a file, as it is at this moment, in place of the file that there may be."""
+        with self._changing:
+            state, sample = at_rest(self._state, self._sample), self._sample
+        storage.save(path, {"state": state, "sample": None if sample is None else replace(sample.batch, source=None)})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, threads: int | None = None) -> Matcher:
+        """The matcher that was saved to a file, which is mapped into memory: processes share one copy.
+
+        The file must not be changed in place while it is in use; `save` replaces it, and who has it loaded keeps the
+        old one. A file that is damaged, is none of ours, or comes from another version is refused.
+        """
+        saved = storage.load(path)
+        state: State = saved["state"]
+        matcher = cls([], threads=threads)
+        matcher._state = state
+        if state.domain is not None:
+            domain = state.domain
+            restored = tuple(
+                replace(part, segment=storage.restored(part.segment, domain)) if isinstance(part, Living) else part
+                for part in state.indexed
+            )
+            matcher._state = replace(state, indexed=restored)
+        matcher._sample = None if saved["sample"] is None else Columns(saved["sample"])
+        return matcher
 
     # ------------------------------------------------------------------ states
 
-    def _ready(self, batch: EventBatch) -> _State:
-        """The state with all its segments, built with the first batch as the sample of what events are like."""
+    def _ready(self, batch: EventBatch) -> State:
+        """The state with all its parts, built with the first batch as the sample of what events are like."""
         state = self._state
         if state.pending is None:
             return state
@@ -198,19 +228,14 @@ class Matcher:
                 self._sample = Columns(EventBatch(batch.domain, count, columns, batch.rows[:count], [], None))
             return self._indexed(batch.domain)
 
-    def _indexed(self, domain: Domain | None = None) -> _State:
+    def _indexed(self, domain: Domain | None = None) -> State:
         state = self._state
         if state.pending is not None:
             if state.domain is None and domain is not None:
-                state = _from_first_events(state.pending, domain)
+                state = from_first_events(state.pending, domain)
             if state.filters is not None:
-                self._state = state = self._index(state)
+                self._state = state = indexed_state(state, self._sample)
         return state
-
-    def _index(self, state: _State) -> _State:
-        assert state.pending is not None
-        assert state.filters is not None
-        return _State(state.domain, (*state.segments, segment_of(state.pending, state.filters, self._sample)))
 
     def _change(self, table: SubscriptionTable, *, replacing: bool) -> None:
         if not len(table):
@@ -218,87 +243,106 @@ class Matcher:
         with self._changing:
             state = self._indexed()
             if state.domain is None:
-                self._state = _pending(_changed(state.pending, table, replacing), None)
+                assert state.pending is not None
+                self._swap(pending_state(changed_table(state.pending, table, replacing=replacing), None))
                 return
-            places = self._all_places()
-            ids: list[Any] = table.ids.to_pylist()
-            existing = [places[id_] for id_ in ids if id_ in places]
-            if existing and not replacing:
-                taken = next(id_ for id_ in ids if id_ in places)
-                raise SubscriptionError(f"subscription {taken!r} is there already; upsert takes its place")
-            if places and type(next(iter(places))) is not type(ids[0]):
-                raise SubscriptionError(
-                    f"the id {ids[0]!r} is not of the type of the others; all are texts or all integers"
-                )
-            added = segment_of(table, compile_table(table, state.domain), self._sample)
-            self._state = self._joined(state.domain, (*_without(state.segments, existing), added))
-            self._places = (
-                None
-                if len(self._state.segments) <= len(state.segments)
-                else places | {id_: (len(state.segments), slot) for slot, id_ in enumerate(ids)}
-            )
+            if self._shapes is None:
+                self._shapes = KnownShapes(state.domain)
+            self._swap(state_with(state, table, self._shapes, self._sample, replacing=replacing))
 
-    def _joined(self, domain: Domain, segments: tuple[Segment, ...]) -> _State:
-        """Join small segments, so that there are never many."""
-        while len(segments) > 1 and len(segments[-2]) < _JOIN_RATIO * len(segments[-1]):
-            table = joined([segment.living_table() for segment in segments[-2:]])
-            segments = (*segments[:-2], segment_of(table, compile_table(table, domain), self._sample))
-        return _State(domain, segments)
+    def _swap(self, state: State) -> None:
+        """Have another state from now on, and have it merged where that is due."""
+        self._state = state
+        if _due(state) is not None or (state.fresh is not None and state.fresh.to_pack):
+            self._background.start()
 
-    def _match_segment(
-        self, segment: Segment, batch: EventBatch, positions: npt.NDArray[np.int64] | None
+    def _merge(self) -> bool:
+        """Merge what is due, or pack what is fresh, if anything: matches and changes go on meanwhile."""
+        with self._changing:
+            first = _due(self._state)
+            if first is None:
+                packing = self._state.fresh
+            elif _is_grown(self._state):
+                self._state = frozen(self._state)
+            before, replaced, sample = self._state, self._replaced, self._sample
+        if first is None:
+            return packing is not None and packing.to_pack and self._pack(packing)
+        assert before.domain is not None
+        segment, went = merged(before.indexed[first:], before.domain, sample)
+        with self._changing:
+            if replaced == self._replaced:
+                self._state = with_merged(self._state, before, first, segment, went)
+        return True
+
+    def _pack(self, fresh: Fresh) -> bool:
+        pack = fresh.packed()
+        with self._changing:
+            now = self._state.fresh
+            if now is not None and fresh.is_before(now):
+                self._state = replace(self._state, fresh=now.with_pack(pack))
+        return True
+
+    # ------------------------------------------------------------------ matching
+
+    def _match(
+        self, parts: tuple[Part, ...], batch: EventBatch, positions: npt.NDArray[np.int64] | None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
-        parts = segment.match(batch, self._threads, self._pool)
-        slots = np.concatenate([found.slots for _, found in parts])
-        counts = np.concatenate([np.diff(found.offsets) for _, found in parts])
-        if segment.dead is not None or positions is not None:
-            events = np.repeat(np.arange(len(counts)), counts)
-            kept = np.ones(len(slots), bool) if segment.dead is None else ~segment.dead[slots]
-            if positions is not None:
-                kept &= _valid(segment.table, positions[events], slots)
-            slots, counts = slots[kept], np.bincount(events[kept], minlength=len(counts))
-        return counts, slots, sum(found.tried for _, found in parts)
+        """Offsets, slots, and how many candidates were tried; threads share a large batch."""
+        shares = max(1, min(self._threads, batch.count // MIN_EVENTS_A_THREAD))
+        if shares == 1 or self._pool is None:
+            return _match_all(parts, batch, positions)
+        starts = [batch.count * i // shares for i in range(shares + 1)]
 
-    # ------------------------------------------------------------------ ids
+        def match_share(number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
+            start, end = starts[number], starts[number + 1]
+            return _match_all(parts, batch.part(start, end), None if positions is None else positions[start:end])
 
-    def _all_places(self) -> dict[str | int, _Place]:
-        if self._places is None:
-            self._places = {}
-            for number, segment in enumerate(self._state.segments):
-                ids: list[Any] = segment.table.ids.to_pylist()
-                dead = segment.dead
-                for slot, id_ in enumerate(ids):
-                    if dead is None or not dead[slot]:
-                        self._places[id_] = (number, slot)
-        return self._places
-
-    def _text(self, subscription_id: str | int) -> str:
-        for table in self._state.tables():
-            ids: list[Any] = table.ids.to_pylist()
-            if subscription_id in ids:
-                return str(table.filters[ids.index(subscription_id)].as_py())
-        raise self._unknown(subscription_id)
-
-    def _unknown(self, subscription_id: str | int) -> SubscriptionError:
-        known: list[Any] = [id_ for table in self._state.tables() for id_ in table.ids[:10_000].to_pylist()]
-        return SubscriptionError(
-            f"no subscription '{subscription_id}'; {did_you_mean(str(subscription_id), map(str, known))}"
-        )
+        found = list(self._pool.map(match_share, range(shares)))
+        counts = np.concatenate([[0], *(np.diff(offsets) for offsets, *_ in found)])
+        return np.cumsum(counts), np.concatenate([slots for _, slots, _ in found]), sum(tried for *_, tried in found)
 
     def _domain_for(self, event: dict[str, Any]) -> Domain:
         return self._state.domain or infer_domain([event])
 
 
-def _pending(table: SubscriptionTable, domain: Domain | None) -> _State:
-    return _State(domain, pending=table, filters=None if domain is None else compile_table(table, domain))
+def _match_all(
+    parts: tuple[Part, ...], batch: EventBatch, positions: npt.NDArray[np.int64] | None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
+    columns = Columns(batch)  # one for all parts: codes are computed once
+    matched, tried = [], 0
+    for part in parts:
+        found = part.match(columns)
+        tried += found.tried
+        if positions is not None:
+            found = _valid(part, found, positions)
+        matched.append(Matched(found.offsets, found.slots, part.died, part.marks, part.deaths, len(part)))
+    return *living(matched, batch.count), tried
 
 
-def _from_first_events(table: SubscriptionTable, domain: Domain) -> _State:
-    try:
-        return _pending(table, domain)
-    except FilterError as error:
-        hint = f"{error.hint}; the first events gave the domain: give Matcher a domain that has all attributes"
-        raise FilterError(error.reason, column=error.column, hint=hint) from None
+def _valid(part: Part, found: Found, positions: npt.NDArray[np.int64]) -> Found:
+    counts = np.diff(found.offsets)
+    events = np.repeat(np.arange(len(counts)), counts)
+    kept = valid_at(part, positions[events], found.slots)
+    left = np.bincount(events[kept], minlength=len(counts))
+    return Found(np.concatenate([[0], np.cumsum(left)]), found.slots[kept], found.tried)
+
+
+def _due(state: State) -> int | None:
+    """Where the parts begin that are to be merged."""
+    return first_to_merge(state.parts if _is_grown(state) else state.indexed)
+
+
+def _is_grown(state: State) -> bool:
+    """Whether what is fresh is to be merged."""
+    indexed = sum(part.alive for part in state.indexed)
+    return state.fresh is not None and state.fresh.entries >= max(FRESH, indexed // FRESH_SHARE)
+
+
+def _engines(part: Part) -> tuple[EngineStats, ...]:
+    if isinstance(part, Living):
+        return part.segment.index.engines
+    reason = "added last, to be merged"
+    return (EngineStats("fresh", part.entries, 0, part.bytes, 0.0, reason),)
 
 
 def _has_events(events: Any) -> bool:
@@ -314,53 +358,8 @@ def _as_domain(domain: Any) -> Domain | None:
     return infer_domain(domain)
 
 
-def _changed(before: SubscriptionTable | None, table: SubscriptionTable, replacing: bool) -> SubscriptionTable:
-    """A table with another's subscriptions in it, before anything is indexed."""
-    assert before is not None
-    new: set[Any] = set(table.ids.to_pylist())
-    old: list[Any] = before.ids.to_pylist()
-    if not replacing and (taken := [id_ for id_ in old if id_ in new]):
-        raise SubscriptionError(f"subscription {taken[0]!r} is there already; upsert takes its place")
-    entries = [entry for entry in before if entry.id not in new]
-    return read_subscriptions([*entries, *table])
-
-
-def _without(segments: tuple[Segment, ...], places: list[_Place]) -> tuple[Segment, ...]:
-    slots: dict[int, list[int]] = {}
-    for number, slot in places:
-        slots.setdefault(number, []).append(slot)
-    return tuple(
-        segment.without(np.array(slots[number])) if number in slots else segment
-        for number, segment in enumerate(segments)
-    )
-
-
 def _positions(positions: Any, count: int) -> npt.NDArray[np.int64]:
     result = np.asarray(positions, np.int64)
     if len(result) != count:
         raise ValueError(f"{len(result)} positions for {count} events; give one for each")
     return result
-
-
-def _valid(table: SubscriptionTable, at: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    valid = np.ones(len(slots), bool)
-    for column, outside in ((table.valid_from, np.less), (table.valid_to, np.greater_equal)):
-        if column is not None:
-            bounded = column.is_valid().to_numpy(zero_copy_only=False)[slots]
-            bound = column.fill_null(0).to_numpy(zero_copy_only=False)[slots]
-            valid &= ~(bounded & outside(at, bound))
-    return valid
-
-
-def _together(
-    found: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]], sizes: list[int], count: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """The matches of all segments by event; slots go on from one segment to the next."""
-    if len(found) == 1:
-        counts, slots, _ = found[0]
-        return np.concatenate([[0], np.cumsum(counts)]), slots
-    bases = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    events = [np.repeat(np.arange(count, dtype=np.int32), counts) for counts, *_ in found]
-    shifted = [slots + base for (_, slots, _), base in zip(found, bases, strict=False)]
-    empty = np.empty(0, np.int32)
-    return by_event(np.concatenate([empty, *events]), np.concatenate([empty, *shifted]), count)

@@ -16,6 +16,8 @@ from tidings.errors import FilterError
 from tidings.model.domain import Attribute, Domain
 from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.compile import compile_filters
+from tidings.model.filter.parse import parse_filter
+from tidings.model.filter.predicates import PredicateReader
 from tidings.testing import workloads
 
 DOMAIN = Domain(
@@ -26,7 +28,7 @@ DOMAIN = Domain(
             "t": "tinyint", "i": "int", "l": "bigint", "f": "float", "d": "double", "e": "decimal(10,2)",
             "w": "decimal(38,10)", "s": "string", "u": "string", "b": "boolean", "day": "date", "ts": "timestamp",
             "nt": "timestamp_ntz", "c0": "double", "v": "string", "`odd name`": "double", "x.y": "double",
-            "x.z": "double",
+            "x.z": "double", "many": "array<decimal(10,2)>", "texts": "array<string>",
         }.items()
     ],
 )  # fmt: skip
@@ -39,28 +41,54 @@ PREDICATES = [
     "day >= '{d}'", "day = DATE '{d}'", "ts < TIMESTAMP '{t}'", "nt > TIMESTAMP_NTZ '{t}'", "{n} > d", "s ILIKE '{s}'",
     "d + {n} > c0", "e IN ({n}, {n})", "s >= '{s}'", "d <=> {n}", "c0 = {n}", "l = '{n}'", "length(s) > {n}",
     "d > {n} AND d < {n}", "s > '{s}' AND s < '{s}'", "v = '{s}'", "v LIKE '{s}%' AND u > '{s}'", "`odd name` > {n}",
-    "x.y > {n}", "x . z < {n}", "`x`.`z` = {n}",
+    "x.y > {n}", "x . z < {n}", "`x`.`z` = {n}", "s IS NULL", "u IS NOT NULL", "s <=> '{s}'", "i <=> {n}", "w <=> {n}",
+    "i IN ({n}, NULL)", "s NOT IN ('{s}', NULL)", "d > {n} * {n}", "l > {n} + {n}", "{n} > {n}", "s = \"{s}\"",
+    "s LIKE '{s}' ESCAPE '!'", "day < TIMESTAMP '{t}'", "ts >= DATE '{d}'", "i = '{n}'", "b = '{s}'", "w IN ({n}, {n})",
+]  # fmt: skip
+# What no interval can say, with literals that differ from filter to filter.
+RESIDUALS = [
+    "d > c0 * {n}", "d + {n} > c0", "d - {n} < -c0", "e * {n} > w", "e + {n} >= l", "l + {n} > i", "i % {n} = {n}",
+    "i / {n} > t", "-{n} * f < d", "-(e + {n}) < -{n}", "abs(l - {n}) < {n}", "w / {n} < e % {n}", "l + {n} = '{n}'",
+    "{n} - i > l * {n} + {n}", "(d + {n}) IN ({n}, {n}, {n})", "(e - {n}) NOT IN ({n}, {n})", "i + {n} IN ({n}, NULL)",
+    "(l + {n}) BETWEEN {n} AND -{n}", "d + {n} <=> c0 + {n}", "d + {n} <=> d + {n}", "e + {n} <=> NULL",
+    "lower(s) = '{s}'", "upper(s) > lower('{s}')", "length(s) > {n}", "length(s) = length('{s}') + {n}", "s = {n}",
+    "lower(s) IN ('{s}', '{s}', NULL)", "s LIKE '%{s}%'", "s LIKE '_{s}%' ESCAPE '!'", "s ILIKE '{s}%'",
+    "s NOT LIKE '%{s}'", "lower(s) LIKE '{s}%'", "s RLIKE '{p}'", "NOT s RLIKE '^{p}'", "s RLIKE r'{p}'",
+    "upper(s) RLIKE \"{p}\"", "(s RLIKE '{p}') = b", "b = (d + {n} > c0)", "s <=> lower('{s}')",
+    "array_contains(many, {n})", "array_contains(texts, '{s}')", "NOT array_contains(many, -{n})", "ts > day",
+    "v = '{t}' AND ts <=> nt", "(day = DATE '{d}') = b", "(ts < TIMESTAMP '{t}') <=> (day >= '{d}')", "f + {n}F > d",
+    "(nt > TIMESTAMP_NTZ '{t}') IS NULL", "(d > {n}) IS NOT NULL", "NOT (lower(u) = '{s}' AND d + {n} > c0)",
+    "d + {n} > c0 AND d + {n} > c0", "lower(s) = '{s}' OR lower(s) = '{s}'", "s LIKE '%{s}%' AND s LIKE '%{s}%'",
+    "s = '{s}' OR (upper(u) = '{s}' AND i > {n})", "{n} = d + {n} OR e + {n} = {n}",
 ]  # fmt: skip
 NUMBERS = [
-    "0",
-    "1",
-    "5",
-    "12",
-    "127",
-    "128",
-    "1.5",
-    "0.25",
-    "99.99",
-    "100.125",
-    "1e3",
-    "5L",
-    "2147483648",
-    "7.0",
-    "3Y",
-    "1.5D",
+    "0", "1", "5", "12", "127", "128", "1.5", "0.25", "99.99", "100.125", "7.0", "1.10", "00", "1e3", "5L",
+    "2147483648", "3Y", "1.5D", "9223372036854775807", "123456789012345678901", "1e400", "2147483647",
+    "9223372036854775808",
+    "0.0", "007.50", "1E-7", "2.5e+2", "12BD", "1e2BD", "300S", "40000S", "200Y", "1.25F", "1e39F", "0e0",
+    "99999999999999.999999",
+    "1234567890123456789012345678901234567890", "0.00000000000000000001", "1000000000",
+]  # fmt: skip
+TEXTS = ["a", "b", "ab", "zz", "5", "x y", "", "a%", "_", "é", "it''s", "a\\n", "0", "-- x", "%", "A", "%%", "a!%"]
+TEXTS += ["\\\\%", "a\\\\", "\\u00e9", "\\ud800", "true", "2020-01-01", "a\nb", '"', "a_b%", "\\'", "1e3", "😀", "NULL"]
+PATTERNS = [
+    "a",
+    "a+b",
+    "[a-z]*",
+    "x|y",
+    "(a|b)c?",
+    "a.b",
+    "",
+    "(",
+    "a**",
+    "\\\\d+",
+    "[^a]",
+    "é",
+    "(?i)a",
+    "a{2}",
+    "$",
+    "\\d",
 ]
-NUMBERS += ["00", "9223372036854775807", "123456789012345678901", "1e400", "1.10"]
-TEXTS = ["a", "b", "ab", "", "zz", "a%", "_", "é", "it''s", "a\\n", "5", "x y", "0", "-- x", "%"]
 DATES = ["2020-01-01", "2021-12-31", "2020-02-30", "1999-1-1", "0001-01-01", "x"]
 TIMES = ["2020-01-01 10:00:00", "2021-12-31 23:59:59.5", "2020-01-01", "2020-01-01 10:00:00 Europe/Paris", "x"]
 
@@ -93,12 +121,15 @@ def _cut(code: int, keys: list[Any]) -> Any:
 
 
 def _fill(template: str, random: Random) -> str:
-    for hole, choices in (("{n}", NUMBERS), ("{s}", TEXTS), ("{d}", DATES), ("{t}", TIMES)):
+    for hole, choices in _CHOICES.items():
         while hole in template:
             # Mostly plain literals, so that most filters of a shape are planned.
             choice = random.choice(choices[: len(choices) // 3] if random.random() < 0.8 else choices)
             template = template.replace(hole, choice, 1)
     return template
+
+
+_CHOICES = {"{n}": NUMBERS, "{s}": TEXTS, "{d}": DATES, "{t}": TIMES, "{p}": PATTERNS}
 
 
 @st.composite
@@ -108,7 +139,7 @@ def _same_shape(draw: st.DrawFn) -> list[str]:
 
     def template(depth: int) -> str:
         if depth == 0 or random.random() < 0.4:
-            return random.choice(PREDICATES)
+            return random.choice(PREDICATES if random.random() < 0.6 else RESIDUALS)
         joint = random.choice((" AND ", " OR "))
         text = "(" + joint.join(template(depth - 1) for _ in range(random.randint(2, 3))) + ")"
         return f"NOT {text}" if random.random() < 0.2 else text
@@ -122,7 +153,7 @@ def _same_shape(draw: st.DrawFn) -> list[str]:
     return filters
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(_same_shape())
 def test_a_plan_gives_what_the_full_parse_gives(filters: list[str]) -> None:
     planned = compile_filters(filters, DOMAIN, on_error="reject")
@@ -130,12 +161,42 @@ def test_a_plan_gives_what_the_full_parse_gives(filters: list[str]) -> None:
     assert _boxes(planned) == _boxes(full)
 
 
-@pytest.mark.parametrize("predicate", PREDICATES)
+@st.composite
+def _many_literals(draw: st.DrawFn) -> list[str]:
+    """Filters of one shape, with any literals."""
+    whole = st.integers(0, 10**6) | st.integers(0, 2**64) | st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, 2**63])
+    fraction = st.decimals(0, 10**8, allow_nan=False, allow_infinity=False, places=draw(st.integers(1, 8)))
+    numbers = whole.map(str) | fraction.map(lambda number: f"{number:f}") | st.floats(0, 1e9).map(lambda x: f"{x:e}")
+    texts = st.text(max_size=6).map(lambda text: text.replace("\\", "\\\\").replace("'", "''"))
+    shape = draw(st.sampled_from([*PREDICATES, *RESIDUALS]).filter(lambda shape: '"' not in shape))
+    shape = re.sub(r"\{([dtp])\}", lambda hole: _CHOICES[hole.group()][0], shape)
+    return [
+        re.sub(r"\{[ns]\}", lambda hole: draw(numbers if hole.group() == "{n}" else texts), shape)
+        for _ in range(draw(st.integers(10, 30)))
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(_many_literals())
+def test_a_plan_gives_every_filter_its_own_literals(filters: list[str]) -> None:
+    planned = compile_filters(filters, DOMAIN, on_error="reject")
+    assert _boxes(planned) == _boxes(compile_filters(filters, DOMAIN, on_error="reject", plans=False))
+
+
+@pytest.mark.parametrize("predicate", [*PREDICATES, *RESIDUALS])
 def test_every_predicate_is_compiled_alike_alone(predicate: str) -> None:
     random = Random(predicate)
     filters = [_fill(predicate, random) for _ in range(200)]
     planned = compile_filters(filters, DOMAIN, on_error="reject")
     assert _boxes(planned) == _boxes(compile_filters(filters, DOMAIN, on_error="reject", plans=False))
+
+
+@pytest.mark.parametrize("predicate", [*PREDICATES, *RESIDUALS])
+def test_a_predicate_seen_before_is_read_as_the_full_parse_reads_it(predicate: str) -> None:
+    random, reader = Random(predicate), PredicateReader(DOMAIN)
+    for text in (_fill(predicate, random) for _ in range(60)):
+        if (tree := reader.read(text)) is not None:
+            assert tree == parse_filter(text, DOMAIN), text
 
 
 @pytest.mark.parametrize("name", ["bluedove", "alerts", "strings", "mixed"])
@@ -178,6 +239,16 @@ def test_no_filters_are_a_table_without_boxes() -> None:
 def test_what_is_not_text_is_refused(bad: Any) -> None:
     with pytest.raises(FilterError):
         compile_filters(bad, DOMAIN)
+
+
+def test_filters_that_differ_in_a_residuals_literals_share_its_tree() -> None:
+    table = compile_filters([f"d > c0 * {k % 7}.5 AND i > {k}" for k in range(100)], DOMAIN)
+    (template,) = table.residuals.templates
+    assert [column.tolist() for column in template.literals] == [[k + 0.5 for k in range(7)]]
+    assert len(table.residuals) == 7, "what is the same is there once"
+    assert [table.residuals[number] for number in table.residual_of[:7]] == [
+        parse_filter(f"d > c0 * {k}.5", DOMAIN) for k in range(7)
+    ]
 
 
 def test_codes_are_within_the_line_of_their_type() -> None:

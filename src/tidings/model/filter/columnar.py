@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from tidings.errors import FilterError
 from tidings.model.domain import Domain
 from tidings.model.filter.normal import NormalForm
+from tidings.model.filter.residuals import ResidualBuilder, Residuals
 from tidings.model.filter.sets import Cut, ValueSet, line
-from tidings.model.filter.tree import Expression, Path
+from tidings.model.filter.tree import Path
 from tidings.model.types import DataType
 
 Codes = npt.NDArray[np.int64]
@@ -62,7 +63,7 @@ class FilterTable:
     box_filter: Rows  # of each box the filter it belongs to, ascending
     intervals: Mapping[Path, Intervals]
     residual_of: Rows  # of each box its residual, -1 for none
-    residuals: tuple[Expression, ...]
+    residuals: Residuals
     rejects: tuple[tuple[int, FilterError], ...] = ()  # filters that could not be read
 
     @property
@@ -144,7 +145,7 @@ class Builder:
         self._intervals: dict[Path, list[tuple[Rows, Codes, Codes]]] = {}
         self._nulls: dict[Path, list[Rows]] = {}
         self._types: dict[Path, DataType] = {}
-        self._residuals: dict[Expression, int] = {}
+        self.residuals = ResidualBuilder()
         self._residual_of: list[Rows] = []
         self._constants: dict[Path, Constants] = {}
         self._waiting: list[tuple[int, Path, ValueSet]] = []  # sets on lines that need numbers
@@ -153,16 +154,13 @@ class Builder:
         return self._constants.setdefault(path, Constants(type_))
 
     def add_boxes(self, filters: Rows, residuals: Rows) -> Rows:
-        """One new box for each of these filters, with the residual of this number; answers the boxes' numbers."""
+        """One new box for each of these filters, with its residual's number or -1; answers the boxes' numbers."""
         self._gather_singles()
         boxes = np.arange(self._count, self._count + len(filters), dtype=np.int32)
         self._count += len(filters)
         self._filters.append(filters)
         self._residual_of.append(residuals)
         return boxes
-
-    def residual_number(self, residual: Expression | None) -> int:
-        return -1 if residual is None else self._residuals.setdefault(residual, len(self._residuals))
 
     def _gather_singles(self) -> None:
         if self._single_filters:
@@ -180,9 +178,12 @@ class Builder:
 
     def add(self, row: int, form: NormalForm) -> None:
         """The boxes of one filter, from its normal form."""
+        residuals = {id(None): -1}  # boxes share the residual that was left of the whole filter
         for box in form.boxes:
+            if id(box.residual) not in residuals and box.residual is not None:
+                residuals[id(box.residual)] = self.residuals.add(box.residual)
             self._single_filters.append(row)
-            self._single_residuals.append(self.residual_number(box.residual))
+            self._single_residuals.append(residuals[id(box.residual)])
             for path, values in box.sets.items():
                 self._waiting.append((self._count, path, values))
                 type_ = self._types.setdefault(path, self._domain.leaves[path])
@@ -203,13 +204,15 @@ class Builder:
         renumbered = np.empty(len(order), np.int32)
         renumbered[order] = np.arange(len(order), dtype=np.int32)
         columns = {path: self._column(path, renumbered) for path in sorted(self._types)}
+        residuals, residual_numbers = self.residuals.build()
+        residual_of = _joined(self._residual_of, np.int32)[order]
         return FilterTable(
             domain=self._domain,
             count=count,
             box_filter=filters[order],
             intervals={path: column for path, column in columns.items() if len(column.boxes) + len(column.null_boxes)},
-            residual_of=_joined(self._residual_of, np.int32)[order],
-            residuals=tuple(self._residuals),
+            residual_of=np.where(residual_of < 0, -1, np.append(residual_numbers, -1)[residual_of]).astype(np.int32),
+            residuals=residuals,
             rejects=tuple(sorted(rejects, key=lambda reject: reject[0])),
         )
 

@@ -9,20 +9,29 @@ from dataclasses import dataclass
 from typing import Literal as Choice
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidings.errors import FilterError
 from tidings.model.domain import Domain
 from tidings.model.filter.columnar import ArrowArray, Builder, FilterTable, Rows
 from tidings.model.filter.lexer import lex
+from tidings.model.filter.literals import Holes
 from tidings.model.filter.normal import normalise
 from tidings.model.filter.parse import parse_filter, resolve
 from tidings.model.filter.planned import Execution, Renamed
-from tidings.model.filter.shapes import Attributes, Plan, Template, plan, shapes_of, template_of
+from tidings.model.filter.plans import Plan, plan
+from tidings.model.filter.predicates import PredicateReader
+from tidings.model.filter.shapes import Attributes, Template, shapes_of, template_of, texts_in_holes
 from tidings.model.filter.tree import Expression, Path
+
+Numbers = npt.NDArray[np.int64]
 
 _MOSTLY_NEW = 0.9  # shapes to a filter, beyond which it is not worth looking for those that differ only in names
 _WORTH_A_PLAN = 8  # filters of one shape, below which arrays cost more than they save
+_MAX_PLANS = 256  # of one template
+_MAX_FAILURES = 8  # filters of one template that give no plan, before the others are given up too
 
 
 def compile_filters(
@@ -35,17 +44,19 @@ def compile_filters(
     """The normal forms of many filters over a domain, in columns.
 
     A filter that cannot be read raises its FilterError, or with `on_error="reject"` is listed in
-    `rejects` and matches nothing. `plans=False` reads every filter in full.
+    `rejects` and matches nothing. `plans=False` reads every filter by itself,
+    to the same end.
     """
     texts = _texts(filters)
-    reading = _Reading(texts, domain, on_error)
+    reading = _Reading(texts, domain, on_error, plans)
     everything = np.arange(len(texts), dtype=np.int32)
-    executions = list(reading.planned()) if plans else []
-    reading.in_full(np.setdiff1d(everything, _joined(execution.regular() for execution in executions)))
-    reading.builder.number_constants()
-    # What only the numbers show (an empty range of strings) is read in full too; its constants are there already.
-    reading.in_full(_joined(execution.finish() for execution in executions))
-    return reading.builder.build(len(texts), reading.rejects)
+    with _collecting_garbage_seldom():
+        executions = list(reading.planned()) if plans else []
+        reading.in_full(np.setdiff1d(everything, _joined(execution.regular() for execution in executions)))
+        reading.builder.number_constants()
+        # What only the numbers show (an empty range of strings) is read in full too; its constants are there already.
+        reading.in_full(_joined(execution.finish() for execution in executions))
+        return reading.builder.build(len(texts), reading.rejects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +67,11 @@ class _SameShape:
 
 
 class _Reading:
-    def __init__(self, texts: ArrowArray, domain: Domain, on_error: str) -> None:
+    def __init__(self, texts: ArrowArray, domain: Domain, on_error: str, plans: bool) -> None:
         self._texts = texts
         self._domain = domain
         self._on_error = on_error
+        self._predicates = PredicateReader(domain) if plans else None
         self.builder = Builder(domain)
         self.rejects: list[tuple[int, FilterError]] = []
 
@@ -72,30 +84,37 @@ class _Reading:
             template, _ = same.template
             alike.setdefault(template, []).append(same)
         for template, group in alike.items():
-            if sum(len(same.rows) for same in group) < _WORTH_A_PLAN:
-                continue
-            found = self._plan(group[0], template.text)
-            if found is not None and found.residual is None:
-                yield self._execute(found, group)
-            elif found is not None:
-                for same in group:  # a residual has names of its own
-                    if len(same.rows) >= _WORTH_A_PLAN and (found := self._plan(same, template.text)) is not None:
-                        yield self._execute(found, [same])
+            if sum(len(same.rows) for same in group) >= _WORTH_A_PLAN:
+                yield from self._executions(template.text, group)
 
-    def _execute(self, plan: Plan, group: list[_SameShape]) -> Execution:
+    def _executions(self, template: str, group: list[_SameShape]) -> Iterator[Execution]:
+        """Plans for filters of one template: each serves those that are like the one it was made from."""
         rows = np.concatenate([same.rows for same in group])
+        texts = self._texts.take(pa.array(rows))
         shape = np.repeat(np.arange(len(group)), [len(same.rows) for same in group])
-        renamed = {}
-        for number, planned in enumerate(group[0].template[1]):
-            actual = [same.template[1][number] for same in group]
-            paths = list(dict.fromkeys(actual))
-            renamed[planned] = Renamed(paths, np.array([paths.index(path) for path in actual])[shape])
-
-        def residual_of(text: str) -> Expression | None:
-            found = self._plan_of(text, group[0].shape, plan.template)
-            return None if found is None else found.residual
-
-        return Execution(plan, rows, self._texts.take(pa.array(rows)), self.builder, renamed, residual_of)
+        holes: Holes | None = None
+        left = np.arange(len(rows))
+        plans = failures = 0
+        while len(left) >= _WORTH_A_PLAN and plans < _MAX_PLANS and failures < _MAX_FAILURES:
+            first = left[0]
+            found = self._plan_of(texts[int(first)].as_py(), group[shape[first]].shape)
+            if found is None:
+                failures += 1
+                left = left[1:]
+                continue
+            if holes is None:
+                holes = Holes(texts_in_holes(template, texts))
+            alike = np.ones(len(left), bool)
+            for likeness in found.likenesses:
+                codes = holes.alike(likeness)
+                alike &= codes[left] == codes[first]
+            served, left = left[alike], left[~alike]
+            plans += 1
+            if len(served) >= _WORTH_A_PLAN:
+                paths = group[shape[first]].template[1]
+                renamed = _renamed(paths, group, shape[served])
+                part = holes if len(served) == len(rows) else holes.take(served)
+                yield Execution(found, rows[served], part, self.builder, renamed)
 
     def _by_shape(self) -> Iterator[_SameShape]:
         attributes = Attributes(self._domain)
@@ -111,25 +130,36 @@ class _Reading:
             if template is not None:
                 yield _SameShape(shape, template, rows)
 
-    def _plan(self, same: _SameShape, template: str) -> Plan | None:
-        return self._plan_of(self._texts[same.rows[0]].as_py(), same.shape, template)
-
-    def _plan_of(self, text: str, shape: str, template: str) -> Plan | None:
+    def _plan_of(self, text: str, shape: str) -> Plan | None:
         try:
             lexed = lex(text)
-            return plan(text, shape, template, lexed, resolve(lexed, self._domain))
+            return plan(text, shape, lexed, resolve(lexed, self._domain))
         except FilterError:
             return None  # each filter of the shape says for itself what is wrong
 
+    def _tree(self, text: str) -> Expression:
+        tree = self._predicates.read(text) if self._predicates is not None else None
+        return parse_filter(text, self._domain) if tree is None else tree
+
     def in_full(self, rows: Rows) -> None:
-        with _collecting_garbage_seldom():
-            for row, text in zip(rows.tolist(), self._texts.take(pa.array(rows, pa.int32())).to_pylist(), strict=True):
-                try:
-                    self.builder.add(row, normalise(parse_filter(text, self._domain)))
-                except FilterError as error:
-                    if self._on_error == "raise":
-                        raise
-                    self.rejects.append((row, error))
+        for row, text in zip(rows.tolist(), self._texts.take(pa.array(rows, pa.int32())).to_pylist(), strict=True):
+            try:
+                self.builder.add(row, normalise(self._tree(text)))
+            except FilterError as error:
+                if self._on_error == "raise":
+                    raise
+                self.rejects.append((row, error))
+
+
+def _renamed(planned: tuple[Path, ...], group: list[_SameShape], shape: Numbers) -> dict[Path, Renamed]:
+    """What stands for each of a plan's attributes in filters of these shapes."""
+    shapes, which = np.unique(shape, return_inverse=True)
+    renamed = {}
+    for number, path in enumerate(planned):
+        paths: dict[Path, int] = {}
+        actual = [paths.setdefault(group[one].template[1][number], len(paths)) for one in shapes]
+        renamed[path] = Renamed(list(paths), np.array(actual)[which])
+    return renamed
 
 
 @contextmanager
@@ -148,6 +178,8 @@ def _texts(filters: Sequence[str] | ArrowArray) -> ArrowArray:
     if isinstance(filters, pa.ChunkedArray):
         filters = filters.combine_chunks()
     if isinstance(filters, pa.Array):
+        if filters.null_count:
+            raise FilterError(f"filter {pc.index(filters.is_null(), True).as_py()} is NULL, not text")
         return filters if filters.type == pa.string() else filters.cast(pa.string())
     for row, text in enumerate(filters):
         if not isinstance(text, str):

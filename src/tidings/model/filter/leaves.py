@@ -1,6 +1,6 @@
 """The predicates that an index can serve: those that ask where one attribute's value lies.
 
-`solve` gives for such a predicate the set of values for which it is TRUE and the set for which
+`solve` gives for such a predicate the set of values for which it is TRUE, or the set for which
 it is FALSE (for the others it is NULL). Where Spark casts the attribute to meet the literal,
 the literal's place is found on the attribute's own line: the casts are monotone.
 """
@@ -8,10 +8,10 @@ the literal's place is found on the attribute's own line: the casts are monotone
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
+from collections.abc import Callable
+from decimal import Context, Decimal
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from tidings.model import types
 from tidings.model.filter.interpret import evaluate
@@ -27,92 +27,133 @@ from tidings.model.filter.tree import (
     Path,
     Reference,
     Value,
-    attributes_of,
+    operands_of,
 )
 from tidings.model.filter.values import cast, compare
 from tidings.model.types import DataType
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<=>": "<=>"}
 _DAY_US = 86_400_000_000
+_EXACT = Context(prec=200)
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One attribute's part in a predicate."""
+class Leaf(NamedTuple):
+    """One attribute's part in a filter: that its value is among these."""
 
     path: Path
     type: DataType
-    when_true: ValueSet
-    when_false: ValueSet
+    values: ValueSet
 
 
-def solve(predicate: Expression) -> Leaf | None:
-    """The leaf of an indexable predicate; None for any other."""
-    match predicate:
-        case Reference(path, type_) if type_ == types.BOOLEAN:
-            return Leaf(path, type_, ValueSet(((1, 2),)), ValueSet(((0, 1),)))
-        case IsNull(Reference(path, type_)) if type_.is_scalar:
-            return Leaf(path, type_, ONLY_NULL, not_null(type_))
-        case Comparison(op, Reference(path, type_), Reference() as other) if other.path == path and op != "<=>":
-            # A value is equal to itself, NaN too, and NULL is not known to be.
-            always = op in ("=", "<=", ">=")
-            return Leaf(path, type_, not_null(type_) if always else EMPTY, EMPTY if always else not_null(type_))
-        case Comparison(op, left, right):
-            if (literal := _constant(right)) is not None:
-                return _comparison(op, left, literal.value, literal.type)
-            if (literal := _constant(left)) is not None:
-                return _comparison(_FLIPPED[op], right, literal.value, literal.type)
-        case In(operand, items):
-            literals = [literal for literal in map(_constant, items) if literal is not None]
-            return _in(operand, literals) if len(literals) == len(items) else None
-        case Like(Reference(path, type_), pattern, escape):
-            return _like(path, type_, pattern, escape)
-    return None
+def solve(predicate: Expression, wanted: bool) -> Leaf | bool | None:
+    """Where an indexable predicate is `wanted`, TRUE or FALSE; None for one that no index can serve.
+
+    A bool for one that no event can change: whether it is as wanted.
+    """
+    solver = _SOLVERS.get(type(predicate))
+    solved = solver(predicate, wanted) if solver is not None else None
+    if solved is None and not mentions_attributes(predicate):
+        return evaluate(predicate, {}) is wanted
+    return solved
 
 
-def _comparison(op: str, operand: Expression, value: Value, target: DataType) -> Leaf | None:
-    reference = _attribute_in(operand)
+def mentions_attributes(expression: Expression) -> bool:
+    return type(expression) is Reference or any(map(mentions_attributes, operands_of(expression)))
+
+
+def _solve_reference(predicate: Reference, wanted: bool) -> Leaf | None:
+    return Leaf(predicate.path, predicate.type, _TRUE if wanted else _FALSE)
+
+
+def _solve_is_null(predicate: IsNull, wanted: bool) -> Leaf | None:
+    operand = predicate.operand
+    if not isinstance(operand, Reference) or not operand.type.is_scalar:
+        return None
+    return Leaf(operand.path, operand.type, ONLY_NULL if wanted else not_null(operand.type))
+
+
+def _solve_comparison(predicate: Comparison, wanted: bool) -> Leaf | bool | None:
+    op: str = predicate.op
+    left, right = predicate.left, predicate.right
+    literal = _constant(right)
+    if literal is None:
+        literal = _constant(left)
+        if literal is None:
+            return _solve_alike(op, left, right, wanted)
+        op, left = _FLIPPED[op], right
+    reference = _attribute_in(left)
     if reference is None:
         return None
-    path, type_ = reference.path, reference.type
+    return Leaf(reference.path, reference.type, _compared(op, reference.type, literal, wanted))
+
+
+def _solve_alike(op: str, left: Expression, right: Expression, wanted: bool) -> Leaf | bool | None:
+    """A value is equal to itself, NaN too, and NULL is not known to be, but for `<=>`."""
+    if op == "<=>":
+        return wanted if left == right else None
+    if not (isinstance(left, Reference) and isinstance(right, Reference) and left.path == right.path):
+        return None
+    return Leaf(left.path, left.type, not_null(left.type) if (op in ("=", "<=", ">=")) == wanted else EMPTY)
+
+
+def _compared(op: str, type_: DataType, literal: Literal, wanted: bool) -> ValueSet:
+    value, target = literal.value, literal.type
     if value is None:
-        return Leaf(path, type_, ONLY_NULL, not_null(type_)) if op == "<=>" else Leaf(path, type_, EMPTY, EMPTY)
-    low, high = defined(type_, target)
+        if op == "<=>":
+            return ONLY_NULL if wanted else not_null(type_)
+        return EMPTY
     before, after = cuts(value, type_, target)
     if op == "<=>":
-        same = union([(before, after)])
-        others = same.complement(*line(type_))
-        return Leaf(path, type_, same, ValueSet(others.intervals, null=True))
-    match op:
-        case "=":
-            return Leaf(path, type_, union([(before, after)]), union([(low, before), (after, high)]))
-        case "<" | ">=":
-            below, rest = union([(low, before)]), union([(before, high)])
-        case _:
-            below, rest = union([(low, after)]), union([(after, high)])
-    return Leaf(path, type_, below, rest) if op in ("<", "<=") else Leaf(path, type_, rest, below)
+        same = _interval(before, after)
+        return same if wanted else ValueSet(same.complement(*line(type_)).intervals, null=True)
+    low, high = defined(type_, target)
+    if op == "=":
+        return _interval(before, after) if wanted else union([(low, before), (after, high)])
+    cut = before if op in ("<", ">=") else after
+    return _interval(low, cut) if (op in ("<", "<=")) == wanted else _interval(cut, high)
 
 
-def _in(operand: Expression, literals: list[Literal]) -> Leaf | None:
-    reference = _attribute_in(operand)
-    if reference is None:
+def _interval(low: Cut, high: Cut) -> ValueSet:
+    return ValueSet(((low, high),)) if low < high else EMPTY
+
+
+def _solve_in(predicate: In, wanted: bool) -> Leaf | None:
+    literals = [literal for literal in map(_constant, predicate.items) if literal is not None]
+    reference = _attribute_in(predicate.operand)
+    if reference is None or len(literals) < len(predicate.items):
         return None
     type_ = reference.type
-    found = union(cuts(item.value, type_, item.type) for item in literals if item.value is not None)
-    if any(item.value is None for item in literals):
-        return Leaf(reference.path, type_, found, EMPTY)  # not found among NULLs is NULL
-    return Leaf(reference.path, type_, found, found.complement(*defined(type_, literals[0].type)))
+    found = union([cuts(item.value, type_, item.type) for item in literals if item.value is not None])
+    if not wanted:
+        if any(item.value is None for item in literals):
+            found = EMPTY  # not found among NULLs is NULL
+        else:
+            found = found.complement(*defined(type_, literals[0].type))
+    return Leaf(reference.path, type_, found)
 
 
-def _like(path: Path, type_: DataType, pattern: str, escape: str) -> Leaf | None:
-    prefix, rest = like_prefix(pattern, escape)
+def _solve_like(predicate: Like, wanted: bool) -> Leaf | None:
+    operand = predicate.operand
+    if not isinstance(operand, Reference):
+        return None
+    prefix, rest = like_prefix(predicate.pattern, predicate.escape)
     if rest == "":
-        found = ValueSet((around(prefix, type_),))
+        found = ValueSet((around(prefix, operand.type),))
     elif rest.strip("%") == "":
         found = ValueSet((prefix_interval(prefix),))
     else:
         return None
-    return Leaf(path, type_, found, found.complement(*line(type_)))
+    return Leaf(operand.path, operand.type, found if wanted else found.complement(*line(operand.type)))
+
+
+_TRUE, _FALSE = ValueSet(((1, 2),)), ValueSet(((0, 1),))
+_SOLVERS: dict[type, Callable[[Any, bool], Leaf | bool | None]] = {
+    Reference: _solve_reference,
+    IsNull: _solve_is_null,
+    Comparison: _solve_comparison,
+    In: _solve_in,
+    Like: _solve_like,
+}
 
 
 def like_prefix(pattern: str, escape: str) -> tuple[str, str]:
@@ -138,7 +179,7 @@ def _constant(expression: Expression) -> Literal | None:
     """The value of an expression that no event can change, such as 2 * 3.5."""
     if isinstance(expression, Literal):
         return expression
-    if any(True for _ in attributes_of(expression)):
+    if mentions_attributes(expression):
         return None
     return Literal(evaluate(expression, {}), expression.type)
 
@@ -161,9 +202,19 @@ def cuts(value: Value, source: DataType, target: DataType) -> tuple[Cut, Cut]:
     low, high = line(source)
     if isinstance(value, float) and not math.isfinite(value):
         return (low, low) if value < 0 else (high, high)
-    place = _rational(value, source, target)
-    before, after = math.ceil(place), math.floor(place) + 1
+    before, after = _ends(value, source)
     return min(max(before, low), high), min(max(after, low), high)
+
+
+def _ends(value: Value, source: DataType) -> tuple[int, int]:
+    """The ordinal at or after a literal, and the one after it: it may lie between ordinals."""
+    assert isinstance(value, int | float | Decimal)
+    if source == types.DATE:
+        day, rest = divmod(int(value), _DAY_US)
+        return day + (rest > 0), day + 1
+    if source.name == "decimal":
+        value = Decimal(value).scaleb(source.scale, _EXACT)
+    return math.ceil(value), math.floor(value) + 1
 
 
 def is_exact(source: DataType, target: DataType) -> bool:
@@ -177,16 +228,6 @@ def is_exact(source: DataType, target: DataType) -> bool:
             and (target.precision - target.scale >= source.precision - source.scale)
         )
     return source.is_datetime
-
-
-def _rational(value: Value, source: DataType, target: DataType) -> Fraction:
-    """A literal's place on the line of `source`, between its ordinals where it is no value of it."""
-    assert isinstance(value, int | float | Decimal)
-    if source == types.DATE:
-        return Fraction(int(value), _DAY_US)
-    if source.is_datetime:
-        return Fraction(int(value))
-    return Fraction(value) * Fraction(10**source.scale)
 
 
 @lru_cache(maxsize=65_536)

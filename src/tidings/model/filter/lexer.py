@@ -54,7 +54,7 @@ INSTEAD = {
     "X": "binary values are carried along, not filtered",
 }
 
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""
     \s*(?:
       (?P<raw>[rR](?:'[^']*'|"[^"]*"))
@@ -100,6 +100,11 @@ class Lexed:
         before = self.tokens[position - 1] if position else None
         return before.at if before is not None and before.text == "-" else None
 
+    def before(self, literal: int) -> str:
+        """The token before a literal and the parentheses it is in."""
+        position = next(i for i, token in enumerate(self.tokens) if token.text == f":p{literal}")
+        return next((token.text for token in self.tokens[:position][::-1] if token.text != "("), "")
+
     @cached_property
     def _starts(self) -> list[int]:
         """Where in the shape each token starts: they are one space apart."""
@@ -133,7 +138,7 @@ def lex(text: str) -> Lexed:
     """Split a filter into tokens, refusing what the language does not have."""
     reading = _Reading(text)
     # Every match begins where the one before it ended: no search, which could take quadratic time.
-    for match in _TOKEN.finditer(text, 0, len(text.rstrip())):
+    for match in TOKEN.finditer(text, 0, len(text.rstrip())):
         kind = match.lastgroup
         assert kind is not None
         start, end = match.span(kind)
@@ -178,10 +183,8 @@ class _Reading:
                 self._name(written, written, at)
         elif kind == "number":
             self._literal("number", written, at, (start, end))
-        elif kind == "string":
-            self._string(_unescape(written, at), at, (start, end))
-        elif kind == "raw":
-            self._string(_checked(written[2:-1], at), at, (start, end))
+        elif kind in ("string", "raw"):
+            self._string(string_value(written, at), at, (start, end))
         elif kind == "quoted":
             self._name(written[1:-1].replace("``", "`"), written, at)
         else:
@@ -288,7 +291,10 @@ def too_deep(column: int) -> FilterError:
     return FilterError(f"more than {MAX_LEVELS} levels deep", column=column, hint="split it into several filters")
 
 
-def _unescape(written: str, at: int) -> str:
+def string_value(written: str, at: int) -> str:
+    """The string that is written so, in its quotes."""
+    if written[0] in "rR":
+        return _checked(written[2:-1], at)
     quote, body = written[0], written[1:-1]
     if "\\" not in body:
         return _checked(body.replace(quote * 2, quote), at)

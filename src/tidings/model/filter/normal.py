@@ -12,19 +12,20 @@ hull, the least box around it, still narrows the search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 from typing import TypeAlias
 
-from tidings.model.filter.interpret import evaluate
-from tidings.model.filter.leaves import solve
+from tidings.model.filter.leaves import Leaf, solve
 from tidings.model.filter.sets import ValueSet, everything
-from tidings.model.filter.tree import And, Comparison, Expression, Literal, Not, Or, Path, attributes_of, operands_of
+from tidings.model.filter.tree import And, Expression, Literal, Not, Or, Path, operands_of
 from tidings.model.types import BOOLEAN, DataType
 
 MAX_BOXES = 256
+
+Solver: TypeAlias = Callable[[Expression, bool], Leaf | bool | None]  # as `leaves.solve`
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,14 @@ class _Rest:
 class _All:
     parts: tuple[_Part, ...]
     source: Expression
-    boxes: int = field(default=1)
+    boxes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Any:
     parts: tuple[_Part, ...]
     source: Expression
-    boxes: int = field(default=1)
+    boxes: int = 1
 
 
 _Part: TypeAlias = "_Within | _Rest | _All | _Any"
@@ -86,29 +87,25 @@ _TRUE = _All((), Literal(True, BOOLEAN))
 _FALSE = _Any((), Literal(False, BOOLEAN), 0)
 
 
-def normalise(expression: Expression) -> NormalForm:
+def normalise(expression: Expression, solver: Solver = solve) -> NormalForm:
     """The normal form of a filter's tree."""
-    return NormalForm(tuple(_boxes(_push_down(expression, wanted=True))))
+    return NormalForm(tuple(_boxes(_push_down(expression, True, solver))))
 
 
-def _push_down(expression: Expression, *, wanted: bool) -> _Part:
+def _push_down(expression: Expression, wanted: bool, solver: Solver) -> _Part:
     """The part that holds exactly where `expression` is `wanted`: TRUE, or FALSE."""
-    match expression:
-        case Not(operand):
-            return _push_down(operand, wanted=not wanted)
-        case And(operands) | Or(operands):
-            source: Expression = expression if wanted else Not(expression)
-            parts = [_push_down(operand, wanted=wanted) for operand in operands]
-            return _all(parts, source) if isinstance(expression, And) == wanted else _any(parts, source)
-    if isinstance(expression, Comparison) and expression.op == "<=>" and expression.left == expression.right:
-        return _TRUE if wanted else _FALSE
-    leaf = solve(expression)
-    source = expression if wanted else Not(expression)
+    if isinstance(expression, Not):
+        return _push_down(expression.operand, not wanted, solver)
+    if isinstance(expression, And | Or):
+        parts = [_push_down(operand, wanted, solver) for operand in expression.operands]
+        source: Expression = expression if wanted else Not(expression)
+        return _all(parts, source) if isinstance(expression, And) == wanted else _any(parts, source)
+    leaf = solver(expression, wanted)
     if leaf is None:
-        if any(True for _ in attributes_of(expression)):
-            return _Rest(source)
-        return _TRUE if evaluate(expression, {}) is wanted else _FALSE
-    return _within(leaf.path, leaf.type, leaf.when_true if wanted else leaf.when_false, source)
+        return _Rest(expression if wanted else Not(expression))
+    if isinstance(leaf, bool):
+        return _TRUE if leaf else _FALSE
+    return _within(leaf.path, leaf.type, leaf.values, expression if wanted else Not(expression))
 
 
 def _within(path: Path, type_: DataType, values: ValueSet, source: Expression) -> _Part:

@@ -8,6 +8,7 @@ The parse of a shape is remembered; resolving it against a domain and a set of l
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -45,6 +46,21 @@ from tidings.model.filter.values import cast, compile_re2, like_to_re2
 from tidings.model.types import DataType
 
 _SPARK = sqlglot.Dialect.get_or_raise("spark")
+
+
+class _Parser(threading.local):
+    """sqlglot's tokenizer and parser, one of each to a thread: making them takes as long as their work on a filter."""
+
+    def __init__(self) -> None:
+        self.tokenizer = _SPARK.tokenizer()
+        self.parser = _SPARK.parser()
+
+    def parse(self, shape: str) -> exp.Expr | None:
+        (parsed,) = self.parser.parse_into(exp.Condition, self.tokenizer.tokenize(shape), shape)
+        return parsed
+
+
+_parser = _Parser()
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>",
 }  # fmt: skip
@@ -97,7 +113,7 @@ def _parse_shape_of(lexed: Lexed) -> exp.Expr:
 def parse_shape(shape: str) -> exp.Expr | tuple[str, int]:
     """sqlglot's syntax tree of a shape, or its complaint and the offset of the last character read."""
     try:
-        (parsed,) = _SPARK.parse_into(exp.Condition, shape)
+        parsed = _parser.parse(shape)
         assert parsed is not None
         return parsed
     except sqlglot.errors.ParseError as error:
@@ -146,7 +162,8 @@ class _Resolver:
         return Literal(bool(syntax.this), types.BOOLEAN)
 
     def _reference(self, syntax: exp.Expr) -> Expression:
-        identifiers: list[exp.Expr] = syntax.parts  # type: ignore[attr-defined]
+        alone = type(syntax) is exp.Column and len(syntax.args) == 1
+        identifiers: list[exp.Expr] = [syntax.this] if alone else syntax.parts  # type: ignore[attr-defined]
         for identifier in identifiers:
             if not isinstance(identifier, exp.Identifier):
                 raise FilterError("unexpected '*'", column=self._column_of(syntax), hint="name an attribute")

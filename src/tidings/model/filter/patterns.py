@@ -10,6 +10,12 @@ import re2
 MAX_PATTERN_LENGTH = 10_000  # characters
 _MAX_PATTERN_BYTES = 1 << 20  # of a compiled pattern with its automata
 
+# Characters, classes and escapes, each maybe repeated, in groups that do not nest: RE2 takes it, and in little memory
+# as long as it is short. That saves the compiling, where only a pattern's being one is to be known.
+_ATOM = r"(?:[^\\.+*?()|\[\]{}^$]|\.|\\[dDwW.+*?()|\[\]{}^$\\/-]|\[\^?(?:a-z|A-Z|0-9|[A-Za-z0-9_ ])+\])[*+?]?"
+PLAIN_PATTERN = rf"^(?s:\^?(?:{_ATOM}|\((?:{_ATOM}|\|)*\)[*+?]?|\|)*\$?)\z"
+MAX_PLAIN_LENGTH = 200  # characters
+
 
 class Pattern(Protocol):
     """A compiled pattern; what `search` gives back is true where there is a match."""

@@ -1,17 +1,17 @@
-"""Carry out a shape's plan on all filters of the shape: sets of values as arrays.
+"""Carry out a plan on all filters that it serves: sets of values as arrays.
 
 A set of n filters on one attribute is a pair of n × m arrays, the closed ends of up to m
-intervals a filter in codes; an interval with `low > high` is empty. Rows that a plan cannot
-serve (a literal that is not plain, a set that comes out empty or without bounds) are handed
-back for the full parse.
+intervals a filter in codes; an interval with `low > high` is empty. Filters that a plan turns out
+not to serve (a date that is none, a set that comes out empty or without bounds, two predicates
+that come out the same) are handed back for the full parse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
-from typing import TypeAlias
+from functools import reduce
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +20,25 @@ import pyarrow.compute as pc
 
 from tidings.model import types
 from tidings.model.filter.columnar import ArrowArray, Builder, Codes, Constants, Rows, has_ordinals
+from tidings.model.filter.leaves import Leaf, solve
+from tidings.model.filter.literals import Hole, Holes, Mask
+from tidings.model.filter.plans import (
+    Against,
+    Combined,
+    Constant,
+    Plan,
+    PlannedBox,
+    PlannedSet,
+    Solved,
+    literal_holes,
+    pattern_holes,
+)
+from tidings.model.filter.residuals import Column, column_dtype, emptied, with_literals
 from tidings.model.filter.sets import line
-from tidings.model.filter.shapes import Hole, Plan, PlannedLeaf, PlannedNode
-from tidings.model.filter.tree import Expression, Path
+from tidings.model.filter.tree import And, Expression, Literal, Path, Reference, Value, attributes_of, mapped
 from tidings.model.types import DataType
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
-
 _SAFE = (1 << 63) - 2  # codes within it can be moved by one
-_WORTH_SHARING = 4  # filters to a residual, below which reading each in full costs no more
-_PLAIN_NUMBER = r"^[0-9]{1,18}$"
-_PLAIN_FRACTION = r"^[0-9]{1,15}(\.[0-9]{1,15})?$"
-_PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_PLAIN_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
-_PREFIX = r"^[^%_]*%?$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,6 @@ class _Sets:
         return self.lows <= self.highs
 
 
-_Box: TypeAlias = dict[Path, _Sets]
-
-
 @dataclass(frozen=True, slots=True)
 class Renamed:
     """The attributes that stand in each filter for one of the plan's: `paths[which[row]]`."""
@@ -61,12 +63,10 @@ class Renamed:
 class Execution:
     """One plan over the filters `rows` of a column; `finish` comes after the constants are numbered."""
 
-    def __init__(
-        self, plan: Plan, rows: Rows, texts: ArrowArray, builder: Builder, renamed: Mapping[Path, Renamed],
-        residual_of: Callable[[str], Expression | None],
-    ) -> None:  # fmt: skip
+    def __init__(self, plan: Plan, rows: Rows, holes: Holes, builder: Builder, renamed: Mapping[Path, Renamed]) -> None:
         self._plan = plan
         self._rows = rows
+        self._holes = holes
         self._builder = builder
         self._renamed = renamed
         self._regular = np.ones(len(rows), bool)
@@ -75,64 +75,73 @@ class Execution:
         # By path, hole and end: for each attribute its rows, and what Constants keeps until they are numbered.
         self._strings: dict[tuple[Path, Hole, str], list[tuple[Constants, npt.NDArray[np.int64], int]]] = {}
         self._is_prefix: dict[Hole, Mask] = {}
-        literals = plan.literals(texts)
-        self._residuals = np.full(len(rows), builder.residual_number(plan.residual), np.int32)
-        if plan.residual_holes:
-            self._read_residuals([literals[hole] for hole in plan.residual_holes], texts, residual_of)
-        self._read(plan.root, literals)
+        self._sets: dict[PlannedSet, _Sets] = {}
+        self._literals: dict[tuple[Hole, DataType], Column] = {}
+        self._patterns: dict[tuple[Hole, str | None], ArrowArray] = {}
+        for box in plan.boxes:
+            for values in box.sets.values():
+                self._read(values)
+            if box.residual is not None:
+                self._read_literals(box.residual)
+                self._part_repeated_conjuncts(box.residual)
 
     def regular(self) -> Rows:
         """The rows that the plan serves, as far as is known."""
         return self._rows[self._regular]
 
-    # ------------------------------------------------------------------ literals to places
+    # ------------------------------------------------------------------ literals
 
-    def _read(self, part: PlannedLeaf | PlannedNode, literals: list[ArrowArray]) -> None:
-        if isinstance(part, PlannedNode):
-            for inner in part.parts:
-                self._read(inner, literals)
+    def _read(self, values: PlannedSet) -> None:
+        match values:
+            case Combined(_, parts):
+                for part in parts:
+                    self._read(part)
+            case Constant(path, type_, _):
+                self._types[path] = type_
+                if not has_ordinals(type_):
+                    for actual, _ in self._by_path(path):
+                        self._builder.constants(actual, type_)
+            case Solved(path, type_, predicate, wanted):
+                self._types[path] = type_
+                self._read_literals(predicate)
+                self._sets[values] = self._solve(predicate, wanted)
+            case Against(path, type_, op, _, holes):
+                self._types[path] = type_
+                for hole in holes:
+                    if type_ == types.STRING:
+                        self._read_strings(path, hole, op)
+                    elif (path, hole) not in self._places:
+                        self._places[path, hole] = self._read_ordinals(type_, hole)
+
+    def _read_literals(self, expression: Expression) -> None:
+        for item in literal_holes(expression):
+            if not isinstance(item, Literal) and item not in self._literals:
+                self._literals[item], valid = self._holes.values(*item)
+                self._regular &= valid
+        for pattern in pattern_holes(expression):
+            if pattern not in self._patterns:
+                self._patterns[pattern], valid = self._holes.patterns(*pattern)
+                self._regular &= valid
+
+    def _read_strings(self, path: Path, hole: Hole, op: str) -> None:
+        if (path, hole, "at") in self._strings:
             return
-        self._types[part.path] = part.type
-        for hole in part.holes:
-            texts = literals[hole.number]
-            if hole.kind != "number":
-                texts = pc.utf8_slice_codeunits(texts, 1, -1)
-            if part.type == types.STRING:
-                self._read_strings(part, hole, texts)
-            elif (part.path, hole) not in self._places:
-                self._places[part.path, hole] = self._read_ordinals(part.type, hole, texts)
-
-    def _read_residuals(
-        self, holes: list[ArrowArray], texts: ArrowArray, residual_of: Callable[[str], Expression | None]
-    ) -> None:
-        """The residual of each filter: read in full once for those that have the same texts in its holes."""
-        alike = pc.binary_join_element_wise(*holes, "\x01").dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        _, firsts, which = np.unique(alike, return_index=True, return_inverse=True)
-        if len(firsts) * _WORTH_SHARING > len(alike):
-            self._regular[:] = False
-            return
-        found = [residual_of(texts[int(first)].as_py()) for first in firsts]
-        numbers = np.array([-1 if one is None else self._builder.residual_number(one) for one in found], np.int32)
-        self._residuals = numbers[which]
-        self._regular &= self._residuals >= 0
-
-    def _read_strings(self, part: PlannedLeaf, hole: Hole, texts: ArrowArray) -> None:
-        if part.op == "LIKE":
-            plain = pc.match_substring_regex(texts, _PREFIX)
-            self._keep(plain)
+        texts, valid = self._holes.texts(hole)
+        self._regular &= valid
+        if op == "LIKE":
             open_ended: ArrowArray = pc.ends_with(texts, "%")
             self._is_prefix[hole] = open_ended.to_numpy(zero_copy_only=False)
             texts = pc.utf8_rtrim(texts, "%")
             after = [text[:-1] + bytes([text[-1] + 1]) if text else b"" for text in texts.cast(pa.binary()).to_pylist()]
-            self._add_strings(part, hole, "after", pa.array(after, pa.binary()))
-        self._keep(pc.match_substring_regex(texts, "."))  # before the empty string lies nothing: an end of the line
-        self._add_strings(part, hole, "at", texts.cast(pa.binary()))
+            self._add_strings(path, hole, "after", pa.array(after, pa.binary()))
+        self._add_strings(path, hole, "at", texts.cast(pa.binary()))
 
-    def _add_strings(self, part: PlannedLeaf, hole: Hole, end: str, texts: ArrowArray) -> None:
-        kept = self._strings[part.path, hole, end] = []
-        for path, rows in self._by_path(part.path):
-            constants = self._builder.constants(path, part.type)
-            kept.append((constants, rows, constants.add(texts.take(pa.array(rows)))))
+    def _add_strings(self, path: Path, hole: Hole, end: str, texts: ArrowArray) -> None:
+        kept = self._strings[path, hole, end] = []
+        for actual, rows in self._by_path(path):
+            constants = self._builder.constants(actual, types.STRING)
+            part = texts if len(rows) == len(texts) else texts.take(pa.array(rows))
+            kept.append((constants, rows, constants.add(part)))
 
     def _by_path(self, path: Path) -> Iterator[tuple[Path, npt.NDArray[np.int64]]]:
         """The attributes that stand for one of the plan's, and the rows of each."""
@@ -142,88 +151,194 @@ class Execution:
             if len(rows):
                 yield actual, rows
 
-    def _read_ordinals(self, type_: DataType, hole: Hole, texts: ArrowArray) -> Codes:
-        """The ordinals of the literals; rows whose literal is not plain are put aside with a 0."""
-        pattern = {"date": _PLAIN_DATE, "timestamp": _PLAIN_TIME, "timestamp_ntz": _PLAIN_TIME}.get(
-            type_.name, _PLAIN_NUMBER if type_.is_integral else _PLAIN_FRACTION
-        )
-        plain = pc.match_substring_regex(texts, pattern)
-        self._keep(plain)
-        filler = {"date": "1970-01-01", "timestamp": "1970-01-01 00:00:00", "timestamp_ntz": "1970-01-01 00:00:00"}
-        texts = pc.if_else(plain, texts, filler.get(type_.name, "0"))
+    def _read_ordinals(self, type_: DataType, hole: Hole) -> Codes:
+        texts, valid = self._holes.texts(hole)
+        self._regular &= valid
         try:
             places = _ordinals(type_, texts, hole.negative)
-        except pa.ArrowInvalid:  # a date such as 2024-02-30, a decimal with too many digits: which, the full parse says
-            self._regular[:] = False
-            return np.zeros(len(texts), np.int64)
+        except pa.ArrowInvalid:  # a date such as 2024-02-30 is among them
+            places, valid = self._holes.values(hole, type_)
+            self._regular &= valid
         low, high = line(type_)
         self._regular &= (places > max(low, -_SAFE)) & (places < min(high - 1, _SAFE))
         return places
 
-    def _keep(self, rows: ArrowArray) -> None:
-        self._regular &= rows.to_numpy(zero_copy_only=False)
+    def _solve(self, predicate: Expression, wanted: bool) -> _Sets:
+        """Each filter's predicate by itself, in full."""
+        items = list(literal_holes(predicate))
+        columns = [
+            [item.value] * len(self._rows) if isinstance(item, Literal) else self._literals[item].tolist()
+            for item in items
+        ]
+        tree = mapped(predicate, emptied)
+        known: dict[tuple[Value, ...], Leaf | bool | None] = {}
+        intervals: list[tuple[tuple[int, int], ...]] = []
+        nulls: list[bool] = []
+        for row, values in enumerate(zip(*columns, strict=True)):
+            if values not in known and self._regular[row]:
+                known[values] = solve(with_literals(tree, values), wanted)
+            leaf = known.get(values)
+            self._regular[row] &= isinstance(leaf, Leaf)
+            intervals.append(leaf.values.intervals if isinstance(leaf, Leaf) else ())
+            nulls.append(isinstance(leaf, Leaf) and leaf.values.null)
+        null = bool(nulls and nulls[0])
+        self._regular &= np.array(nulls, bool) == null
+        width = max(1, *map(len, intervals)) if intervals else 1
+        lows, highs = np.ones((len(self._rows), width), np.int64), np.zeros((len(self._rows), width), np.int64)
+        for row, ends in enumerate(intervals):
+            for number, (low, high) in enumerate(ends):
+                lows[row, number], highs[row, number] = low, high - 1
+        return _Sets(lows, highs, null)
 
     # ------------------------------------------------------------------ places to boxes
 
     def finish(self) -> Rows:
         """Add the boxes of the regular rows; answers those that turned out to want the full parse."""
         thought_regular = self._regular.copy()
-        boxes = self._boxes(self._plan.root)
+        boxes = [{path: self._set(values) for path, values in box.sets.items()} for box in self._plan.boxes]
+        filled = np.ones(len(self._rows), bool)
         for box in boxes:
             for path, sets in box.items():
                 low, high = self._line(path)
                 bounded = sets.null | (sets.filled.sum(axis=1) > 0)
                 whole = sets.null & ((sets.lows == low) & (sets.highs == high)).any(axis=1)
-                self._regular &= bounded & ~whole
+                self._regular &= ~whole
+                if len(boxes) == 1:
+                    filled &= bounded
+                else:
+                    self._regular &= bounded  # without one of its boxes a normal form may be another altogether
         self._part_repeats(boxes)
-        numbers = np.full(len(self._rows), -1, np.int32)
-        for box in boxes:
-            numbers[self._regular] = self._builder.add_boxes(self._rows[self._regular], self._residuals[self._regular])
-            for planned, sets in box.items():
-                type_ = self._types[planned]
-                for path, rows in self._by_path(planned):
-                    kept = rows[self._regular[rows]]
-                    lows, highs = sets.lows[kept], sets.highs[kept]
-                    row, column = np.nonzero(lows <= highs)
-                    self._builder.add_intervals(path, type_, numbers[kept[row]], lows[row, column], highs[row, column])
-                    if sets.null:
-                        self._builder.add_null(path, type_, numbers[kept])
+        kept = np.flatnonzero(self._regular & filled)
+        residuals: dict[Expression, Rows] = {}
+        for planned, box in zip(self._plan.boxes, boxes, strict=True):
+            if planned.residual is None:
+                numbers = np.full(len(kept), -1, np.int32)
+            elif planned.residual in residuals:
+                numbers = residuals[planned.residual]
+            else:
+                numbers = residuals[planned.residual] = self._residuals(planned.residual, kept)
+            self._add_box(kept, numbers, box)
         return self._rows[thought_regular & ~self._regular]
 
-    def _part_repeats(self, boxes: list[_Box]) -> None:
+    def _add_box(self, kept: npt.NDArray[np.int64], residuals: Rows, box: Mapping[Path, _Sets]) -> None:
+        numbers = np.full(len(self._rows), -1, np.int32)
+        numbers[kept] = self._builder.add_boxes(self._rows[kept], residuals)
+        for planned, sets in box.items():
+            type_ = self._types[planned]
+            for path, rows in self._by_path(planned):
+                rows = rows[numbers[rows] >= 0]
+                lows, highs = sets.lows[rows], sets.highs[rows]
+                row, column = np.nonzero(lows <= highs)
+                self._builder.add_intervals(path, type_, numbers[rows[row]], lows[row, column], highs[row, column])
+                if sets.null:
+                    self._builder.add_null(path, type_, numbers[rows])
+
+    def _residuals(self, residual: Expression, kept: npt.NDArray[np.int64]) -> Rows:
+        """The numbers of the residuals that these rows have."""
+        items = list(literal_holes(residual))
+        types_ = [item.type if isinstance(item, Literal) else item[1] for item in items]
+        paths = list(dict.fromkeys(reference.path for reference in attributes_of(residual)))
+        key = np.zeros(len(kept), np.int64)
+        for path in paths:
+            _, key = np.unique(
+                key * len(self._renamed[path].paths) + self._renamed[path].which[kept], return_inverse=True
+            )
+        _, firsts, which = np.unique(key, return_index=True, return_inverse=True)
+        skeletons = []
+        for row in kept[firsts].tolist():
+            names = {path: self._renamed[path].paths[self._renamed[path].which[row]] for path in paths}
+            skeletons.append(self._builder.residuals.skeleton(_skeleton(residual, names), types_))
+        templates = self._templates(np.array(skeletons, np.int64)[which], list(pattern_holes(residual)), kept)
+        columns = [
+            np.full(len(kept), item.value, column_dtype(item.type))
+            if isinstance(item, Literal)
+            else self._literals[item][kept]
+            for item in items
+        ]
+        return self._builder.residuals.add_many(templates, columns)
+
+    def _templates(
+        self, skeletons: npt.NDArray[np.int64], holes: list[tuple[Hole, str | None]], kept: npt.NDArray[np.int64]
+    ) -> Rows:
+        """The templates of these rows: the skeletons with their patterns."""
+        key, columns = skeletons, []
+        for hole in holes:
+            encoded = self._patterns[hole].take(pa.array(kept)).dictionary_encode()
+            codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            _, key = np.unique(key * len(encoded.dictionary) + codes, return_inverse=True)
+            columns.append(encoded)
+        _, firsts, which = np.unique(key, return_index=True, return_inverse=True)
+        patterns = [column.take(pa.array(firsts)).to_pylist() for column in columns]
+        distinct = zip(*patterns, strict=True) if patterns else [()] * len(firsts)
+        numbers = map(self._builder.residuals.template, skeletons[firsts].tolist(), distinct)
+        return np.array(list(numbers), np.int32)[which]
+
+    def _part_repeats(self, boxes: list[dict[Path, _Sets]]) -> None:
         """A filter whose boxes are not all different is read in full, which drops the repeats."""
-        for i, left in enumerate(boxes):
-            for right in boxes[:i]:
-                if left.keys() == right.keys() and all(left[path].null == right[path].null for path in left):
-                    same = np.ones(len(self._rows), bool)
-                    for path in left:
-                        same &= _equal(left[path], right[path])
-                    self._regular &= ~same
+        for (left_plan, left), (right_plan, right) in combinations(zip(self._plan.boxes, boxes, strict=True), 2):
+            if left.keys() == right.keys() and all(left[path].null == right[path].null for path in left):
+                same = self._same_residual(left_plan, right_plan)
+                for path in left:
+                    same &= _equal(left[path], right[path])
+                self._regular &= ~same
 
-    def _boxes(self, part: PlannedLeaf | PlannedNode) -> list[_Box]:
-        if isinstance(part, PlannedLeaf):
-            return [{part.path: self._leaf(part)}]
-        if part.all:
-            boxes: list[_Box] = [{}]
-            for inner in part.parts:
-                boxes = [self._meet(left, right) for left, right in product(boxes, self._boxes(inner))]
-            return boxes
-        joined: dict[Path, _Sets] = {}  # what asks of one attribute only is one set
-        others: list[_Box] = []
-        for inner in part.parts:
-            boxes = self._boxes(inner)
-            if len(boxes) == 1 and len(boxes[0]) == 1:
-                ((path, sets),) = boxes[0].items()
-                joined[path] = _join(joined[path], sets) if path in joined else sets
-            else:
-                others += boxes
-        return [*({path: sets} for path, sets in joined.items()), *others]
+    def _same_residual(self, left: PlannedBox, right: PlannedBox) -> Mask:
+        if left.residual is None or right.residual is None:
+            return np.full(len(self._rows), left.residual is right.residual)
+        return self._same(left.residual, right.residual)
 
-    def _meet(self, left: _Box, right: _Box) -> _Box:
-        box = dict(left)
-        for path, sets in right.items():
-            box[path] = _meet(box[path], sets) if path in box else sets
-        return box
+    def _part_repeated_conjuncts(self, residual: Expression) -> None:
+        """A filter that asks the same twice is read in full too."""
+        if isinstance(residual, And):
+            for left, right in combinations(residual.operands, 2):
+                self._regular &= ~self._same(left, right)
+
+    def _same(self, left: Expression, right: Expression) -> Mask:
+        """Which filters have the same in these two parts of the plan."""
+        same = np.full(len(self._rows), mapped(left, emptied) == mapped(right, emptied))
+        if same.any():
+            for one, other in zip(literal_holes(left), literal_holes(right), strict=True):
+                mine, theirs = (
+                    item.value if isinstance(item, Literal) else self._literals[item] for item in (one, other)
+                )
+                same &= mine == theirs
+            for pattern, other_pattern in zip(pattern_holes(left), pattern_holes(right), strict=True):
+                equal: ArrowArray = pc.equal(self._patterns[pattern], self._patterns[other_pattern])
+                same &= equal.to_numpy(zero_copy_only=False)
+        return same
+
+    def _set(self, values: PlannedSet) -> _Sets:
+        if values not in self._sets:
+            self._sets[values] = self._compute(values)
+        return self._sets[values]
+
+    def _compute(self, values: PlannedSet) -> _Sets:
+        match values:
+            case Combined(every, parts):
+                return reduce(_meet if every else _join, map(self._set, parts))
+            case Constant(path, type_, constant):
+                if has_ordinals(type_):
+                    ends = np.array(constant.intervals or [(1, 1)], object)
+                    lows, highs = ends[:, 0].astype(np.int64), (ends[:, 1] - 1).astype(np.int64)
+                    shape = (len(self._rows), len(ends))
+                    return _Sets(np.broadcast_to(lows, shape), np.broadcast_to(highs, shape), constant.null)
+                low, high = self._line(path)  # of strings: all of them, or none
+                return _Sets(np.full_like(high, low), high if constant.intervals else high * 0 + low - 1, constant.null)
+        assert isinstance(values, Against)
+        return self._compare(values)
+
+    def _compare(self, leaf: Against) -> _Sets:
+        low, high = self._line(leaf.path)
+        spans = [self._interval(leaf, hole) for hole in leaf.holes]
+        start, end = (np.stack([span[side] for span in spans], 1) for side in (0, 1))
+        if leaf.op not in ("IN", "LIKE", "=", "<=>"):
+            lows, highs = _range(leaf.op if leaf.wanted else _OPPOSITE[leaf.op], start, low, high)
+            return _Sets(lows, highs)
+        order = np.argsort(start, axis=1)
+        start, end = np.take_along_axis(start, order, 1), np.take_along_axis(end, order, 1)
+        if leaf.wanted:
+            return _united(start, end)
+        return _Sets(np.hstack([np.full_like(high, low), end + 1]), np.hstack([start - 1, high]), null=leaf.op == "<=>")
 
     def _line(self, path: Path) -> tuple[int, Codes]:
         """The least code and, row by row, the greatest: on a line of strings it depends on the attribute."""
@@ -234,25 +349,7 @@ class Execution:
         lines = np.array([self._builder.constants(actual, type_).line for actual in renamed.paths], np.int64)
         return -1, lines[renamed.which, 1][:, None]
 
-    def _leaf(self, leaf: PlannedLeaf) -> _Sets:
-        low, high = self._line(leaf.path)
-        if leaf.constant is not None:
-            ends = np.array(leaf.constant.intervals or [(1, 1)], object)
-            lows, highs = ends[:, 0].astype(np.int64), (ends[:, 1] - 1).astype(np.int64)
-            shape = (len(self._rows), len(ends))
-            return _Sets(np.broadcast_to(lows, shape), np.broadcast_to(highs, shape), leaf.constant.null)
-        spans = [self._interval(leaf, hole) for hole in leaf.holes]
-        start, end = (np.stack([span[side] for span in spans], 1) for side in (0, 1))
-        if leaf.op not in ("IN", "LIKE", "="):
-            lows, highs = _range(leaf.op if leaf.wanted else _OPPOSITE[leaf.op], start, low, high)
-            return _Sets(lows, highs)
-        order = np.argsort(start, axis=1)
-        start, end = np.take_along_axis(start, order, 1), np.take_along_axis(end, order, 1)
-        if leaf.wanted:
-            return _united(start, end)
-        return _Sets(np.hstack([np.full_like(high, low), end + 1]), np.hstack([start - 1, high]))
-
-    def _interval(self, leaf: PlannedLeaf, hole: Hole) -> tuple[Codes, Codes]:
+    def _interval(self, leaf: Against, hole: Hole) -> tuple[Codes, Codes]:
         """The codes from and to which a literal reaches."""
         if leaf.type != types.STRING:
             places = self._places[leaf.path, hole]
@@ -262,11 +359,18 @@ class Execution:
             return start, start
         return start, np.where(self._is_prefix[hole], 2 * self._numbers(leaf, hole, "after") - 1, start)
 
-    def _numbers(self, leaf: PlannedLeaf, hole: Hole, end: str) -> Codes:
+    def _numbers(self, leaf: Against, hole: Hole, end: str) -> Codes:
         numbers = np.empty(len(self._rows), np.int64)
         for constants, rows, added in self._strings[leaf.path, hole, end]:
             numbers[rows] = constants.numbers(added)
         return numbers
+
+
+def _skeleton(residual: Expression, names: Mapping[Path, Path]) -> Expression:
+    """A residual with a filter's own names, and without its literals and patterns."""
+    return mapped(
+        residual, lambda leaf: Reference(names[leaf.path], leaf.type) if isinstance(leaf, Reference) else emptied(leaf)
+    )
 
 
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}

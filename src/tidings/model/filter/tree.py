@@ -13,7 +13,7 @@ refuse at run time (overflow, a text that is no number, division by zero) is NUL
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar, TypeAlias
@@ -183,3 +183,36 @@ def attributes_of(expression: Expression) -> Iterator[Reference]:
         if isinstance(node, Reference):
             yield node
         pending.extend(reversed(operands_of(node)))
+
+
+def mapped(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """The expression with every literal, reference and pattern changed, in the order of the text."""
+    match expression:
+        case Literal() | Reference():
+            return change(expression)
+        case Comparison(op, left, right):
+            return Comparison(op, mapped(left, change), mapped(right, change))
+        case Arithmetic(op, left, right, type_):
+            return Arithmetic(op, mapped(left, change), mapped(right, change), type_)
+        case Cast(operand, type_):
+            return Cast(mapped(operand, change), type_)
+        case Not(operand):
+            return Not(mapped(operand, change))
+        case And(operands):
+            return And(tuple([mapped(operand, change) for operand in operands]))
+        case Or(operands):
+            return Or(tuple([mapped(operand, change) for operand in operands]))
+        case Like(operand, pattern, escape, at):
+            return change(Like(mapped(operand, change), pattern, escape, at))
+        case RLike(operand, pattern, at):
+            return change(RLike(mapped(operand, change), pattern, at))
+        case Call(function, operand, type_):
+            return Call(function, mapped(operand, change), type_)
+        case In(operand, items):
+            return In(mapped(operand, change), tuple([mapped(item, change) for item in items]))
+        case Negate(operand, type_):
+            return Negate(mapped(operand, change), type_)
+        case IsNull(operand):
+            return IsNull(mapped(operand, change))
+        case ArrayContains(array, item):
+            return ArrayContains(mapped(array, change), mapped(item, change))

@@ -1,0 +1,1 @@
+"""Subscriptions that change while events are matched: segments, the newest in an index that grows, merging."""

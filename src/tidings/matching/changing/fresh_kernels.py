@@ -1,0 +1,214 @@
+"""The loops of `fresh`.
+
+Heads are one array: HASHED places for equalities, one for what no place is narrow enough for, and CELLS
+for the grid of each attribute. A link is four numbers: the next link, the entry with the attribute of its
+second most selective row, and that row's bounds, which are tried first.
+"""
+
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, assignment, attr-defined, call-arg, type-var"
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from tidings.matching.engines.entries import NULL
+
+HASH_BITS = 13
+HASHED = 1 << HASH_BITS
+CELLS = 64
+CELL_SHIFT = 5  # from the cells of events to these
+MAX_CELLS = 6  # that a range may touch to be filed under
+_WIDE = HASHED
+_SEED = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _text_code(data: Any, start: Any, end: Any) -> Any:
+    value = _SEED
+    for i in range(start, end):
+        value = (value ^ np.uint64(data[i])) * _PRIME
+    code = np.int64(value ^ (value >> np.uint64(29)))
+    return code if code != NULL else code + 1
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_values(offsets: Any, data: Any, codes: Any) -> None:
+    """The codes of a column of strings."""
+    for row in range(len(codes)):
+        codes[row] = _text_code(data, offsets[row], offsets[row + 1])
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_rows(texts: Any, text_ends: Any, data: Any, lows: Any, highs: Any, first: Any, last: Any) -> None:
+    """The codes of the constraint rows from one to another that ask for texts."""
+    for row in range(first, last):
+        text = texts[row]
+        if text >= 0:
+            lows[row] = highs[row] = _text_code(data, text_ends[text - 1] if text > 0 else 0, text_ends[text])
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _hashed(attribute: Any, code: Any) -> Any:
+    value = (np.uint64(code) ^ (np.uint64(attribute + 1) * _PRIME)) * _MIX
+    return value >> np.uint64(64 - HASH_BITS)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _cell(edges: Any, attribute: Any, code: Any) -> Any:
+    """How many edges are at or below a code, found without a branch to mispredict."""
+    low = np.uint64(0)
+    for half in (32, 16, 8, 4, 2, 1):
+        low += np.uint64(half) * np.uint64(edges[attribute, low + np.uint64(half - 1)] <= code)
+    return low
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _share(row: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges: Any) -> Any:
+    """Of events, those that look where a row would be filed; 1 for a range that is too wide for that."""
+    attribute, low, high = attributes[row], lows[row], highs[row]
+    if low == high:
+        inside = np.searchsorted(samples[attribute], high, side="right") - np.searchsorted(
+            samples[attribute], low, side="left"
+        )
+        return (inside + 0.25) / (samples.shape[1] + 1)
+    touched = np.int64(_cell(edges, attribute, high)) - np.int64(_cell(edges, attribute, low)) + 1
+    return touched / CELLS if touched <= MAX_CELLS else 1.0
+
+
+@numba.njit(cache=True, nogil=True)
+def link(
+    first: Any, last: Any, rows: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges: Any, heads: Any,
+    links: Any, count: Any,
+) -> Any:  # fmt: skip
+    """File the entries from one to another, each under its most selective row; answers how many links there are."""
+    for entry in range(first, last):
+        begin, end = (rows[entry - 1] if entry > 0 else 0), rows[entry]
+        best, best_share = -1, 1.0
+        for row in range(begin, end):
+            share = _share(row, attributes, lows, highs, samples, edges)
+            if share < best_share:
+                best, best_share = row, share
+        check, check_share = best, 2.0
+        for row in range(begin, end):
+            share = _share(row, attributes, lows, highs, samples, edges)
+            if row != best and share < check_share:
+                check, check_share = row, share
+        head, until = _WIDE, _WIDE + 1
+        if best >= 0:
+            attribute = np.int64(attributes[best])
+            if lows[best] == highs[best]:
+                head = np.int64(_hashed(attribute, lows[best]))
+                until = head + 1
+            else:
+                base = HASHED + 1 + CELLS * attribute
+                head = base + np.int64(_cell(edges, attribute, lows[best]))
+                until = base + np.int64(_cell(edges, attribute, highs[best])) + 1
+        for place in range(head, until):
+            links[count, 0] = heads[place]
+            links[count, 1] = entry << 16
+            links[count, 2], links[count, 3] = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+            if check >= 0:
+                links[count, 1] |= np.int64(attributes[check])
+                links[count, 2], links[count, 3] = lows[check], highs[check]
+            heads[place] = count
+            count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def match(
+    codes: Any, cells: Any, heads: Any, links: Any, rows: Any, attributes: Any, lows: Any, highs: Any,
+    out_events: Any, out_entries: Any, count: Any, place: Any, event: Any, tried: Any,
+) -> Any:  # fmt: skip
+    """Fills the output from (place, event) on; stops before an event whose pairs it does not hold.
+
+    Of each attribute there are two places to look in, the table of equalities and the grid, and one is for all.
+    Indices are unsigned throughout: numba then leaves out the test for negative ones.
+    """
+    one, room, events = np.uint64(1), np.uint64(len(out_events)), np.uint64(codes.shape[0])
+    places = np.uint64(2 * codes.shape[1] + 1)
+    while place < places:
+        attribute, in_grid = place >> one, place & one
+        base = np.uint64(HASHED + 1) + np.uint64(CELLS) * attribute
+        if in_grid and (heads[base : base + np.uint64(CELLS)] < 0).all():
+            event = events
+        while event < events:
+            if place == places - one:
+                node = heads[np.uint64(_WIDE)]
+            elif in_grid:
+                node = heads[base + (np.uint64(cells[attribute, event]) >> np.uint64(CELL_SHIFT))]
+            else:
+                node = heads[_hashed(attribute, codes[event, attribute])]
+            before = count
+            while node >= 0:
+                at = np.uint64(node)
+                tried += one
+                filed = np.uint64(links[at, 1])
+                code = codes[event, filed & np.uint64(0xFFFF)]
+                if (code >= links[at, 2]) & (code <= links[at, 3]):
+                    entry = filed >> np.uint64(16)
+                    inside = True
+                    for row in range(
+                        np.uint64(rows[entry - one]) if entry > 0 else np.uint64(0), np.uint64(rows[entry])
+                    ):
+                        code = codes[event, np.uint64(attributes[row])]
+                        if code < lows[row] or code > highs[row]:
+                            inside = False
+                            break
+                    if inside:
+                        if count == room:
+                            return before, place, event, tried
+                        out_events[count] = event
+                        out_entries[count] = entry
+                        count += one
+                node = links[at, 0]
+            event += one
+        event = np.uint64(0)
+        place += one
+    return count, place, event, tried
+
+
+@numba.extending.intrinsic
+def _pointer(typing_context: Any, address: Any) -> Any:
+    """An address as a pointer, to read arrays of which there is one for each attribute."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], numba.core.cgutils.voidptr_t)
+
+    return numba.types.voidptr(address), generate
+
+
+@numba.njit(cache=True, nogil=True)
+def same_texts(
+    events: Any, entries: Any, rows: Any, attributes: Any, texts: Any, text_ends: Any, text_data: Any,
+    offset_addresses: Any, data_addresses: Any, kept: Any,
+) -> None:  # fmt: skip
+    """Tell which pairs' events have the very texts that their entries ask for.
+
+    Of each attribute there are the addresses of its column's offsets and bytes in the batch.
+    """
+    for pair in range(len(events)):
+        entry, event = np.int64(entries[pair]), np.int64(events[pair])
+        same = True
+        for row in range(rows[entry - 1] if entry > 0 else 0, rows[entry]):
+            text = texts[row]
+            if text < 0:
+                continue
+            start, end = (text_ends[text - 1] if text > 0 else 0), text_ends[text]
+            offsets = numba.carray(_pointer(offset_addresses[attributes[row]]), (event + 2,), np.int32)
+            begin = offsets[event]
+            same = offsets[event + 1] - begin == end - start
+            if same and end > start:
+                data = numba.carray(_pointer(data_addresses[attributes[row]]), (begin + end - start,), np.uint8)
+                for i in range(end - start):
+                    if data[begin + i] != text_data[start + i]:
+                        same = False
+                        break
+            if not same:
+                break
+        kept[pair] = same

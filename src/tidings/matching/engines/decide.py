@@ -1,0 +1,183 @@
+"""Decide what engines leave open: the residuals of the pairs they found.
+
+Engines answer with outputs. One below the number of filters is a slot, and holds; one past it
+names an entry that asks for more: a residual, which is evaluated over the events' columns. A
+residual that many events of a stretch ask for is evaluated once for each event and looked up by
+the pairs; others are evaluated pair by pair, all that differ only in their literals together.
+"""
+
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching.columns import Columns, Mask
+from tidings.matching.engines.encode import Encoded
+from tidings.matching.engines.entries import Entries, Residual
+from tidings.matching.engines.pairs import Pairs
+from tidings.matching.evaluate import true_rows
+from tidings.model.filter.residuals import Residuals
+from tidings.model.filter.tree import Expression
+
+Recheck = Callable[[int], Expression]  # the tree of a slot's filter, for the few that are evaluated whole
+Numbers = npt.NDArray[np.int64]
+
+_WORTH_ALL = 0.25  # of the events ask for a residual: then it is evaluated for all
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The entries with a residual, by number: output `slots` + i is that of entry i."""
+
+    slots: int  # how many filters there are
+    slot_of: npt.NDArray[np.int32]
+    residual_of: npt.NDArray[np.int32]
+    plain: Residuals  # numbered first
+    others: tuple[Residual, ...]  # that are more than an expression
+    template_of: npt.NDArray[np.int32]  # of each residual; -1: one of the others
+    rechecked: Mask  # residuals for which the whole filter is evaluated
+
+    @property
+    def bytes(self) -> int:
+        """But for the residuals' trees."""
+        return self.slot_of.nbytes + self.residual_of.nbytes
+
+    def __len__(self) -> int:
+        return len(self.slot_of)
+
+
+def asking_of(entries: Entries, slots: int) -> tuple[Asking, npt.NDArray[np.int32]]:
+    """The entries that ask for more, and the outputs of all entries."""
+    asking = np.flatnonzero(entries.residual_of >= 0)
+    outputs = entries.slots.copy()
+    outputs[asking] = slots + np.arange(len(asking))
+    plain, others = entries.plain, entries.residuals
+    template_of = np.concatenate([plain.template_of, np.full(len(others), -1, np.int32)])
+    rechecked = np.array([False] * len(plain) + [residual.recheck for residual in others], bool)
+    return (
+        Asking(slots, entries.slots[asking], entries.residual_of[asking], plain, others, template_of, rechecked),
+        outputs,
+    )
+
+
+class Decision:
+    """What is decided of one stretch of events."""
+
+    def __init__(self, asking: Asking, columns: Columns, encoded: Encoded, recheck: Recheck) -> None:
+        self._asking = asking
+        self._columns = columns
+        self._encoded = encoded
+        self._recheck = recheck
+        self._row_of = np.full(len(asking.rechecked), -1, np.int32)  # of residuals evaluated for all events, in truths
+        self._truths = np.empty((0, encoded.count), bool)
+
+    def settle(self, pairs: Pairs, start: int, events: int) -> None:
+        """Leave those of the pairs that hold, with slots for outputs; their events are numbered from `start`."""
+        asking, odd = self._asking, self._encoded.odd[start : start + events]
+        found_events, outputs = pairs.events[: pairs.count], pairs.outputs[: pairs.count]
+        asked = np.zeros(len(asking.rechecked), np.int64)
+        _count_asked(outputs, asking.slots, asking.residual_of, asked)
+        self._evaluate_for_all(asked >= max(1.0, _WORTH_ALL * events))
+        left_events, left_slots, left_residuals = (np.empty(pairs.count, np.int32) for _ in range(3))
+        kept, left = _settle(
+            found_events, outputs, odd, asking.slots, asking.slot_of, asking.residual_of, self._row_of,
+            self._truths, start, left_events, left_slots, left_residuals,
+        )  # fmt: skip
+        pairs.count = kept
+        if left:
+            at, slots = left_events[:left].astype(np.int64), left_slots[:left]
+            residuals = left_residuals[:left].astype(np.int64)
+            residuals[(residuals >= 0) & asking.rechecked[residuals]] = -1
+            holds = self._hold(at + start, slots, residuals)
+            pairs.add(at[holds], slots[holds])
+
+    def _evaluate_for_all(self, wanted: Mask) -> None:
+        fresh = np.flatnonzero(wanted & (self._row_of < 0) & ~self._asking.rechecked)
+        if not len(fresh):
+            return
+        everyone = np.arange(self._encoded.count)
+        rows = [self._one_holds(int(number), everyone) for number in fresh]
+        self._row_of[fresh] = len(self._truths) + np.arange(len(fresh))
+        self._truths = np.vstack([self._truths, *rows])
+
+    def _hold(self, rows: Numbers, slots: npt.NDArray[np.int32], residuals: Numbers) -> Mask:
+        """Which pairs hold, of a row and a residual each; -1: the filter is to be evaluated whole."""
+        holds = np.ones(len(rows), bool)
+        templates = np.where(residuals >= 0, self._asking.template_of[residuals], -1)
+        for group in _groups(templates):
+            holds[group] = self._template_holds(int(templates[group[0]]), residuals[group], rows[group])
+        for group in _groups(np.where(templates < 0, residuals, -1)):
+            holds[group] = self._one_holds(int(residuals[group[0]]), rows[group])
+        for group in _groups(np.where(residuals < 0, slots, -1)):
+            holds[group] = true_rows(self._recheck(int(slots[group[0]])), self._columns, rows[group])
+        return holds
+
+    def _template_holds(self, template: int, residuals: Numbers, rows: Numbers) -> Mask:
+        plain = self._asking.plain
+        tree, literals = plain.templates[template].tree, plain.templates[template].literals
+        return true_rows(tree, self._columns, rows, [values[plain.row_of[residuals]] for values in literals])
+
+    def _one_holds(self, number: int, rows: Numbers) -> Mask:
+        plain = self._asking.plain
+        if number < len(plain):
+            return true_rows(plain[number], self._columns, rows)
+        residual = self._asking.others[number - len(plain)]
+        holds = np.ones(len(rows), bool)
+        for membership in residual.memberships:
+            codes = self._encoded.codes[rows, membership.attribute]
+            place = np.searchsorted(membership.lows, codes, side="right") - 1
+            holds &= (place >= 0) & (codes <= membership.highs[np.maximum(place, 0)])
+        if residual.expression is not None and holds.any():
+            holds[holds] = true_rows(residual.expression, self._columns, rows[holds])
+        return holds
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_asked(outputs: Any, slots: Any, residual_of: Any, asked: Any) -> None:
+    for i in range(np.uint64(len(outputs))):
+        if outputs[i] >= slots:
+            asked[np.uint64(residual_of[np.uint64(outputs[i] - slots)])] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _settle(
+    events: Any, outputs: Any, odd: Any, slots: Any, slot_of: Any, residual_of: Any, row_of: Any, truths: Any,
+    start: Any, left_events: Any, left_slots: Any, left_residuals: Any,
+) -> Any:  # fmt: skip
+    """Keep what holds in place, put aside what is still to be evaluated; answers how many of each."""
+    kept, left = np.uint64(0), np.uint64(0)
+    for i in range(np.uint64(len(outputs))):
+        event, output = np.uint64(events[i]), outputs[i]
+        holds, residual = True, -1
+        if output >= slots:
+            entry = np.uint64(output - slots)
+            output, residual = slot_of[entry], residual_of[entry]
+            row = row_of[np.uint64(residual)]
+            holds = row >= 0 and truths[np.uint64(row), np.uint64(start) + event]
+            if row < 0 or odd[event]:
+                left_events[left], left_slots[left] = event, output
+                left_residuals[left] = -1 if odd[event] else residual
+                left += np.uint64(1)
+                continue
+        elif odd[event]:
+            left_events[left], left_slots[left], left_residuals[left] = event, output, -1
+            left += np.uint64(1)
+            continue
+        events[kept], outputs[kept] = event, output
+        kept += np.uint64(holds)
+    return kept, left
+
+
+def _groups(numbers: npt.NDArray[Any]) -> Iterator[Numbers]:
+    """The rows that have the same number, by number; negative ones left out."""
+    rows = np.flatnonzero(numbers >= 0)
+    rows = rows[np.argsort(numbers[rows], kind="stable")]
+    if len(rows):
+        yield from np.split(rows, np.flatnonzero(np.diff(numbers[rows])) + 1)

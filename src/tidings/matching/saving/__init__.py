@@ -1,0 +1,1 @@
+"""A matcher as one file, mapped into the memory of any number of processes."""

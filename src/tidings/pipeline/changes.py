@@ -1,0 +1,244 @@
+"""Change a compiled index a little, without compiling it again and without Spark.
+
+    changes = IndexChanges("data/index")
+    changes.apply(upsert=[("ada/commute", "dest = 'BOS' AND arr_delay > 30")], remove=["ben/pickup"])
+
+A change publishes a version that holds only what differs from a compiled one, its *base*: the
+subscriptions that were put in since, and the ids that the base has and that no longer count. Streams
+take it up with their next micro-batch. When much has changed, the two become a new base.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.errors import SubscriptionError
+from tidings.matching.matcher import Matcher
+from tidings.model.domain import Domain
+from tidings.model.filter.compile import compile_filters
+from tidings.model.subscription import SubscriptionTable, read_subscriptions
+from tidings.pipeline.building import attributes_read
+from tidings.pipeline.directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
+from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.shards import SUFFIX, indexed
+from tidings.pipeline.versions import CHANGES, describe_version
+
+FOLDED_AT = 20_000  # changed subscriptions at least, and
+FOLDED_SHARE = 4  # one in so many, make it worth writing a new base
+VERSIONS_KEPT = 50  # that hold changes only; a query has links of its own to what it needs
+BUSY_SECONDS = 30.0
+
+_TYPES: dict[str, pa.DataType] = {"string": pa.string(), "bigint": pa.int64()}
+
+
+@dataclass(eq=False)
+class _Held:
+    """A version in memory."""
+
+    number: int
+    manifest: Manifest
+    domain: Domain
+    base: int
+    shards: list[Matcher]  # of the base
+    ids: list[Any]  # of each shard
+    gone: set[str | int]  # ids in the base that no longer count there
+    put_in: dict[str | int, str]  # filters by id, since the base
+    matcher: Matcher  # of these
+
+    def in_base(self, ids: list[str | int]) -> set[str | int]:
+        """Which of these the base has and still count there."""
+        wanted = pa.array(ids, _TYPES[self.manifest.id_type])
+        found: set[str | int] = set()
+        for ids in self.ids:
+            found.update(_among(ids, wanted))
+        return found - self.gone
+
+
+class IndexChanges:
+    """Makes changes to the index in a directory. Several may: each goes on from what it finds there."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = IndexDirectory(directory)
+        self._held: _Held | None = None
+
+    def apply(self, *, upsert: Any = (), remove: Iterable[str | int] = ()) -> int:
+        """Put subscriptions in, in place of those with the same ids, and take others out; answers the new version.
+
+        `upsert` is whatever a Matcher takes: pairs (id, filter), a dict, a table with these columns. If
+        anything is wrong with it, or an id to remove is not there, nothing is changed.
+        """
+        with self._alone():
+            current = self._directory.current()
+            if current is None:
+                raise PipelineError(f"index: {self._directory.path} has no version yet; compile subscriptions into it")
+            held = self._held
+            if held is None or held.number != current:
+                held = self._read(current)
+            self._held = None  # what fails below leaves nothing half changed: it is read again
+            held = self._changed(held, read_subscriptions(upsert), list(dict.fromkeys(remove)))
+            self._held = held
+            self._forget(held.number)
+            return held.number
+
+    def _read(self, number: int) -> _Held:
+        version = describe_version(self._directory, number)
+        base, layout = version.base
+        shards = [Matcher.load(self._directory.folder(base) / file.name, threads=1) for file in layout.files]
+        ids = [pa.concat_arrays([table.ids for table in shard._state.tables()]) for shard in shards]
+        gone: set[str | int] = set()
+        put_in: dict[str | int, str] = {}
+        if version.changes is not None:
+            name = next(file.name for file in version.changes.files if file.name.endswith(".arrow"))
+            with pa.memory_map(str(self._directory.folder(number) / name)) as file:
+                table = pa.ipc.open_file(file).read_all()
+            rows: Iterator[Any] = zip(
+                table["id"].to_pylist(), table["filter"].to_pylist(), table["in_base"].to_pylist(), strict=True
+            )
+            for id_, text, in_base in rows:
+                gone.update([id_] if in_base else [])
+                put_in.update({} if text is None else {id_: text})
+        matcher = Matcher(_table(put_in, version.manifest.id_type), version.domain, threads=1)
+        return _Held(number, version.manifest, version.domain, base, shards, ids, gone, put_in, matcher)
+
+    def _changed(self, held: _Held, table: SubscriptionTable, remove: list[str | int]) -> _Held:
+        given: Iterator[Any] = zip(table.ids.to_pylist(), table.filters.to_pylist(), strict=True)
+        put_in: dict[str | int, str] = dict(given)
+        self._refuse(held, table, put_in, remove)
+        read = compile_filters(table.filters, held.domain)
+        held.matcher.upsert(table)
+        held.matcher.remove([id_ for id_ in remove if id_ in held.put_in])
+        held.gone |= held.in_base([*put_in, *remove])
+        held.put_in.update(put_in)
+        for id_ in remove:
+            held.put_in.pop(id_, None)
+        digest = hashlib.sha256(f"{held.manifest.fingerprint}{sorted(put_in.items())}{remove}".encode())
+        reads = {tuple(path) for path in held.manifest.reads} | attributes_read(read)
+        manifest = replace(
+            held.manifest,
+            fingerprint=digest.hexdigest(),
+            subscriptions=sum(map(len, held.shards)) - len(held.gone) + len(held.put_in),
+            reads=[list(path) for path in sorted(reads)],
+        )
+        held = replace(held, manifest=manifest)
+        if len(held.gone) + len(held.put_in) >= max(FOLDED_AT, manifest.subscriptions // FOLDED_SHARE):
+            return self._folded(held)
+        return self._published(held)
+
+    def _refuse(
+        self, held: _Held, table: SubscriptionTable, put_in: dict[str | int, str], remove: list[str | int]
+    ) -> None:
+        wanted = _TYPES[held.manifest.id_type]
+        if len(table) and table.ids.type != wanted:
+            raise SubscriptionError(
+                f"subscription: the ids of this index are {held.manifest.id_type}, and {table.ids[0].as_py()!r} is not"
+            )
+        for id_ in remove:
+            if isinstance(id_, str) != (wanted == pa.string()):
+                raise SubscriptionError(f"subscription: the ids of this index are {held.manifest.id_type}, not {id_!r}")
+            if id_ in put_in:
+                raise SubscriptionError(f"subscription: {id_!r} is to be put in and to be removed; choose one")
+        known = held.in_base(remove) | held.put_in.keys()
+        for id_ in remove:
+            if id_ not in known:
+                raise SubscriptionError(f"subscription: there is none with the id {id_!r} to remove")
+
+    # ------------------------------------------------------------------ publishing
+
+    def _published(self, held: _Held) -> _Held:
+        """As a version that says what differs from its base."""
+        stem = f"tidings-{held.manifest.fingerprint[:16]}-changes"
+        with self._directory.staged() as staged:
+            rows = [*held.put_in, *(held.gone - held.put_in.keys())]
+            columns = {
+                "id": pa.array(rows, _TYPES[held.manifest.id_type]),
+                "filter": pa.array([held.put_in.get(id_) for id_ in rows], pa.string()),
+                "in_base": pa.array([id_ in held.gone for id_ in rows], pa.bool_()),
+            }
+            with pa.ipc.new_file(str(staged / f"{stem}.arrow"), pa.table(columns).schema) as writer:
+                writer.write_table(pa.table(columns))
+            files = [_listed(staged / f"{stem}.arrow", 0, len(rows))]
+            if held.put_in:
+                held.matcher.save(staged / f"{stem}{SUFFIX}")
+                files.append(_listed(staged / f"{stem}{SUFFIX}", 1, len(held.put_in)))
+            layout = Layout(CHANGES, tuple(files), {"base": held.base})
+            return replace(held, number=self._directory.publish(staged, held.manifest, CHANGES, layout))
+
+    def _folded(self, held: _Held) -> _Held:
+        """As a new base: what was put in joins the smallest shard, what is gone leaves its own."""
+        gone = pa.array(held.gone, _TYPES[held.manifest.id_type])
+        smallest = min(held.shards, key=len, default=None)
+        joined = dict(held.put_in) if smallest is None else _filters_of(smallest, held.gone) | held.put_in
+        left = []
+        for shard, ids in zip(held.shards, held.ids, strict=True):
+            if shard is not smallest:
+                shard.remove(_among(ids, gone))
+                left.append(shard)
+        made = [*left, indexed(_table(joined, held.manifest.id_type), held.domain, None)]
+        with self._directory.staged() as staged:
+            files = []
+            for number, shard in enumerate(shard for shard in made if len(shard)):
+                name = f"tidings-{held.manifest.fingerprint[:16]}-replicated-{number:05d}{SUFFIX}"
+                shard.save(staged / name)
+                files.append(_listed(staged / name, number, len(shard)))
+            layout = Layout("replicated", tuple(files))
+            number = self._directory.publish(staged, held.manifest, "replicated", layout)
+        return self._read(number)
+
+    def _forget(self, current: int) -> None:
+        """Remove the oldest versions that hold changes alone; compiled ones are for their makers to remove."""
+        old = current - VERSIONS_KEPT
+        if old > 0 and (self._directory.folder(old) / f"{CHANGES}.json").exists():
+            shutil.rmtree(self._directory.folder(old), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One change at a time, of whichever process; the lock goes with its process."""
+        path = self._directory.path / "changes.sqlite"
+        try:
+            lock = apsw.Connection(str(path))
+            lock.set_busy_timeout(round(BUSY_SECONDS * 1000))
+            lock.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            raise PipelineError(f"index: cannot change {self._directory.path}: {path.name}: {error}") from error
+        try:
+            yield
+        finally:
+            lock.close()
+
+
+def _table(filters: dict[str | int, str], id_type: str) -> pa.Table:
+    columns: dict[str, Any] = {
+        "id": pa.array(list(filters), _TYPES[id_type]),
+        "filter": pa.array(list(filters.values()), pa.string()),
+    }
+    return pa.table(columns)
+
+
+def _filters_of(shard: Matcher, gone: set[str | int]) -> dict[str | int, str]:
+    """The subscriptions of a shard as it was loaded, but for some."""
+    found: dict[str | int, str] = {}
+    for table in shard._state.tables():
+        rows: Iterator[Any] = zip(table.ids.to_pylist(), table.filters.to_pylist(), strict=True)
+        found.update((id_, text) for id_, text in rows if id_ not in gone)
+    return found
+
+
+def _among(ids: Any, wanted: Any) -> list[str | int]:
+    """Which of some ids are wanted: a scan, since the wanted are few and to hash the others would take longer."""
+    found: list[str | int] = ids.filter(pc.is_in(ids, value_set=wanted)).to_pylist()
+    return found
+
+
+def _listed(path: Path, shard: int, subscriptions: int) -> ShardFile:
+    return ShardFile(shard, path.name, subscriptions, path.stat().st_size, checksum(path))

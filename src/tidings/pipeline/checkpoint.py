@@ -1,0 +1,202 @@
+"""A query's directory: Spark's checkpoint, and beside it what makes a query the same one after a restart.
+
+tidings.json     which query this is: its source, subscriptions and sink
+writer.sqlite    its lock is held by the process that runs the query
+subscriptions/   the versions that it may have to match against: see `versions`
+pins/<batch>     the version of each micro-batch, where the source's own offsets cannot carry it
+offsets/, commits/, metadata, …   Spark's
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidings.pipeline.errors import PipelineError
+from tidings.store.errors import LogBusyError, LogError
+from tidings.store.files import WriterLock
+
+PINS_KEPT = 200  # Spark keeps 100 batches
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a query is, in words that its user gave."""
+
+    source: str
+    subscriptions: str
+    sink: str
+    output: str
+
+
+class Checkpoint:
+    """A query's directory, in use by this process alone."""
+
+    def __init__(self, path: str | os.PathLike[str], identity: Identity, *, recover: bool = False) -> None:
+        self.path = Path(path).absolute()
+        if recover:
+            self._put_aside()
+        self._lock = self._taken()
+        try:
+            self.query, self.recovered = self._identified(identity, recover)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        self._lock.release()
+
+    @property
+    def versions(self) -> Path:
+        return self.path / "subscriptions"
+
+    @property
+    def last_planned(self) -> int | None:
+        """The last batch whose offsets Spark wrote down."""
+        return _last(self.path / "offsets")
+
+    @property
+    def last_committed(self) -> int | None:
+        """The last batch that Spark knows to be done."""
+        return _last(self.path / "commits")
+
+    def version_of(self, batch: int) -> int | None:
+        """The version of the subscriptions that a batch is pinned to; None where Spark has forgotten the batch."""
+        try:
+            return int((self.path / "pins" / str(batch)).read_text())
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            raise self._damaged(f"pins/{batch}") from error
+        try:
+            lines = (self.path / "offsets" / str(batch)).read_text().splitlines()
+            offset = json.loads(lines[2])
+        except FileNotFoundError:
+            return None
+        except (IndexError, ValueError) as error:
+            raise self._damaged(f"offsets/{batch}") from error
+        version = offset.get("subscriptions") if isinstance(offset, dict) else None
+        return version if isinstance(version, int) else None
+
+    def check(self) -> None:
+        """Refuse what Spark would stumble over: its lists of offsets and of commits, where they end."""
+        planned, done = self.last_planned, self.last_committed
+        files = [(f"offsets/{batch}", 3) for batch in (planned, done) if batch is not None]
+        for name, lines in [*files, *([] if done is None else [(f"commits/{done}", 2)])]:
+            try:
+                written = (self.path / name).read_text().splitlines()
+            except (OSError, ValueError) as error:
+                raise self._damaged(name) from error
+            if len(written) < lines or not re.fullmatch(r"v\d+", written[0]):
+                raise self._damaged(name)
+
+    def pin(self, batch: int, current: int) -> int:
+        """The version of a batch: what it was given when it was first run, else the current one from now on."""
+        pinned = self.version_of(batch)
+        if pinned is None:
+            pinned = current
+            write_durably(self.path / "pins" / str(batch), f"{pinned}\n")
+            (self.path / "pins" / str(batch - PINS_KEPT)).unlink(missing_ok=True)
+        return pinned
+
+    def oldest_needed(self) -> int | None:
+        """The oldest version that a batch may still be run with: that of the last one that is done."""
+        done = self.last_committed
+        return None if done is None else self.version_of(done)
+
+    # ------------------------------------------------------------------ opening
+
+    def _put_aside(self) -> None:
+        if self.path.exists():
+            self._taken().release()
+            self.path.rename(self.path.with_name(f"{self.path.name}.replaced-{time.strftime('%Y%m%dT%H%M%S')}"))
+
+    def _taken(self) -> WriterLock:
+        try:
+            for folder in (self.path, self.versions, self.path / "pins"):
+                folder.mkdir(parents=True, exist_ok=True)
+            return WriterLock(self.path)
+        except OSError as error:
+            reason: object = error.strerror
+        except LogBusyError:
+            raise PipelineError(
+                f"checkpoint: {self.path} is in use: another process runs this query; stop it, or give another "
+                "checkpoint"
+            ) from None
+        except LogError as error:
+            reason = error
+        raise PipelineError(f"checkpoint: cannot write to {self.path}: {reason}; give a directory that can be written")
+
+    def _identified(self, identity: Identity, recover: bool) -> tuple[str, bool]:
+        """Of the query in this directory, its name, and whether it goes on from where another was lost."""
+        path = self.path / "tidings.json"
+        given = identity.__dict__
+        try:
+            form: dict[str, Any] = json.loads(path.read_text())
+        except FileNotFoundError:
+            if (self.path / "metadata").exists() or (self.path / "offsets").exists():
+                raise PipelineError(
+                    f"checkpoint: {self.path} is of a query that is none of Tidings'; give another directory"
+                ) from None
+            form = {"query": uuid.uuid4().hex, "recovered": recover, **given}
+            write_durably(path, json.dumps(form, indent=1) + "\n")
+        except ValueError as error:
+            raise self._damaged(path.name) from error
+        for what, value in given.items():
+            if form.get(what) != value and self.last_planned is None:  # nothing was done as that query
+                path.unlink()
+                return self._identified(identity, recover)
+            if form.get(what) != value:
+                raise PipelineError(
+                    f"checkpoint: {self.path} is of another query, whose {what} is {form.get(what)} and not {value}; "
+                    "give another checkpoint"
+                )
+        return str(form["query"]), bool(form["recovered"])
+
+    def _damaged(self, name: str) -> PipelineError:
+        return PipelineError(
+            f"checkpoint: {self.path / name} is damaged; restore a copy of the whole directory, or start "
+            "anew in another"
+        )
+
+
+def _last(folder: Path) -> int | None:
+    try:
+        return max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=None)
+    except FileNotFoundError:
+        return None
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a file in one step, on the disk before this returns."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def link(source: Path, target: Path) -> None:
+    """Have a file in a second place: a link where the file system can, else a copy."""
+    if target.exists():
+        return
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(source, beside)
+    except OSError:
+        shutil.copyfile(source, beside)
+    beside.replace(target)

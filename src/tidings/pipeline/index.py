@@ -1,0 +1,242 @@
+"""A compiled table of subscriptions: what `compile` makes and `match` takes."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from tidings.model.domain import Domain
+from tidings.pipeline.compiling import Builder, Contents, Made, checked, contents_of, domain_name, id_type
+from tidings.pipeline.directory import IndexDirectory, Layout, Manifest
+from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.placement import (
+    Choice,
+    Estimate,
+    Placement,
+    Wishes,
+    choose,
+    executor_cores,
+    executor_memory,
+    parse_bytes,
+)
+from tidings.pipeline.schema import check_events, domain_of
+
+log = logging.getLogger("tidings.pipeline")
+
+EVENTS_SAMPLE = 2_000
+
+
+def compile(
+    subscriptions: DataFrame,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    domain: Any = None,
+    placement: Placement | Literal["auto"] = "auto",
+    sample: Any = None,
+    memory: int | str | None = None,
+    dimensions: list[str] | None = None,
+    segments: int | None = None,
+) -> Index:
+    """Compile a table of subscriptions, with the columns id, filter and where wanted domain, into an index.
+
+    The index is written to `directory` as a new version, or found there where the table has not
+    changed; without a directory it lives as long as this process. `domain` describes the events: a
+    Domain, a DataFrame of them, a schema, or a dict of types by name. Without one, the first events
+    that are matched give it, and the work waits for them.
+
+    For `placement="auto"`: `memory` is what an executor has for its part of the index (as 2g), by
+    default what Spark is configured with; `sample` are typical events, in a DataFrame or Arrow
+    table, which improve the estimates. `dimensions` and `segments` are of bluedove, and by default
+    chosen by what the filters ask.
+    """
+    wishes = Wishes(
+        None if memory is None else parse_bytes(memory), None if dimensions is None else tuple(dimensions), segments
+    )
+    index = Index(subscriptions, directory, wishes, sample=sample)
+    if domain is not None:
+        index._compile_for(domain_of(domain, "events"), placement)
+    return index
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    version: int
+    manifest: Manifest
+    builder: Builder
+    choice: Choice
+
+
+class Index:
+    """The subscriptions of one table, compiled for the events of one domain. Made by `compile`."""
+
+    def __init__(
+        self, table: DataFrame, directory: str | os.PathLike[str] | None, wishes: Wishes, *, sample: Any = None
+    ) -> None:
+        self._table = checked(table)
+        self._directory = IndexDirectory(directory if directory is not None else _temporary())
+        self._wishes = wishes
+        self._sample = sample
+        self._compiled: _Compiled | None = None
+        self._layouts: dict[Placement, Layout] = {}
+
+    @property
+    def version(self) -> int:
+        """The number of this state of the table: it only grows, and stays while the table does not change."""
+        return self._ready().version
+
+    @property
+    def domain(self) -> Domain:
+        """The domain that the filters were read in."""
+        return self._ready().builder.domain
+
+    @property
+    def subscriptions(self) -> int:
+        """How many can be matched."""
+        return self._ready().manifest.subscriptions
+
+    @property
+    def rejected(self) -> int:
+        """How many cannot."""
+        return self._ready().manifest.rejected
+
+    @property
+    def placement(self) -> Placement:
+        """What `auto` stands for."""
+        return self._ready().choice.placement
+
+    @property
+    def directory(self) -> str:
+        return str(self._directory.path)
+
+    @property
+    def rejects(self) -> DataFrame:
+        """The subscriptions that cannot be matched: id, reason, and the position in the filter where it is known."""
+        compiled = self._ready()
+        table = pq.read_table(self._directory.folder(compiled.version) / "rejects.parquet")
+        schema = f"id {compiled.manifest.id_type}, reason string, position int"
+        spark = self._table.sparkSession
+        return spark.createDataFrame(table, schema) if len(table) else spark.createDataFrame([], schema)
+
+    def explain(self) -> str:
+        """What the index holds, which placement serves it, and why."""
+        compiled = self._ready()
+        manifest = compiled.manifest
+        layouts = [
+            f"{name}: {len(one.files):,} files, {one.bytes / 2**20:,.1f} MiB" for name, one in self._layouts.items()
+        ]
+        lines = [
+            f"{manifest.subscriptions:,} subscriptions to '{self.domain.name}', {manifest.rejected:,} rejected, "
+            f"{manifest.elsewhere:,} to other domains",
+            f"filters read {', '.join('.'.join(path) for path in manifest.reads) or 'no attribute'}",
+            *compiled.choice.reasons,
+            *(f"built: {line}" for line in layouts),
+        ]
+        return "\n  ".join([f"index version {compiled.version}", *lines])
+
+    def __repr__(self) -> str:
+        if self._compiled is None:
+            return "<Index: the first events that are matched give its domain>"
+        return f"<Index version {self.version}: {self._compiled.manifest.subscriptions:,} subscriptions>"
+
+    # ------------------------------------------------------------------ for `match`
+
+    def _compiled_for(
+        self, schema: StructType, domain: Domain | None, placement: Placement | Literal["auto"]
+    ) -> tuple[Manifest, Layout]:
+        """What serves events of a schema; refuses events that the index was not compiled for."""
+        if self._compiled is None:
+            self._compile_for(domain or domain_of(schema, domain_name(self._table)), placement)
+        compiled = self._ready()
+        check_events(schema, self.domain, [tuple(path) for path in compiled.manifest.reads])
+        return compiled.manifest, self._layout(compiled.choice.placement if placement == "auto" else placement)
+
+    def _compile_for(self, domain: Domain, placement: Placement | Literal["auto"]) -> None:
+        contents = contents_of(self._table, domain, self._wishes)
+        builder = Builder(self._table, domain, contents, self._wishes, self._typical_events())
+        latest = self._directory.latest()
+        if latest is None or latest[1].fingerprint != contents.fingerprint:
+            latest = self._write(builder, contents, placement)
+        version, manifest = latest
+        choice = self._choice(Estimate.from_dict(manifest.estimate))
+        self._compiled = _Compiled(version, manifest, builder, choice)
+        log.info("%s", self.explain())
+
+    def _write(
+        self, builder: Builder, contents: Contents, placement: Placement | Literal["auto"]
+    ) -> tuple[int, Manifest]:
+        estimate = builder.estimate()
+        chosen = self._choice(estimate).placement if placement == "auto" else placement
+        with self._directory.staged() as staged:
+            made = builder.build(chosen, staged)
+            pq.write_table(_rejects(made, id_type(self._table)), staged / "rejects.parquet")
+            manifest = Manifest(
+                fingerprint=contents.fingerprint,
+                domain=builder.domain.to_dict(),
+                id_type=id_type(self._table),
+                subscriptions=contents.subscriptions - made.rejected,
+                rejected=made.rejected,
+                elsewhere=contents.elsewhere,
+                reads=[list(path) for path in sorted(made.reads)],
+                estimate=asdict(estimate),
+            )
+            return self._directory.publish(staged, manifest, chosen, made.layout), manifest
+
+    def _choice(self, estimate: Estimate) -> Choice:
+        spark = self._table.sparkSession
+        return choose(estimate, self._wishes.memory or executor_memory(spark), executor_cores(spark))
+
+    def _layout(self, placement: Placement) -> Layout:
+        """The files that serve a placement, built where they are missing, on their way to the executors."""
+        if placement not in self._layouts:
+            compiled = self._ready()
+            layout = self._directory.layout(compiled.version, placement)
+            if layout is None:
+                with self._directory.staged() as staged:
+                    layout = compiled.builder.build(placement, staged).layout
+                    self._directory.add_layout(staged, compiled.version, placement, layout)
+            self._ship(layout, compiled.version)
+            self._layouts[placement] = layout
+        return self._layouts[placement]
+
+    def _ship(self, layout: Layout, version: int) -> None:
+        """Have Spark bring a layout's files to every executor: they need share no disk with the driver."""
+        context = self._table.sparkSession.sparkContext
+        there = {path.rsplit("/", 1)[-1] for path in context.listFiles}
+        for file in layout.files:
+            if file.name not in there:
+                context.addFile(str(self._directory.folder(version).absolute() / file.name))
+
+    def _typical_events(self) -> pa.Table | None:
+        if isinstance(self._sample, DataFrame):
+            self._sample = self._sample.limit(EVENTS_SAMPLE).toArrow()
+        return None if self._sample is None else self._sample.slice(0, EVENTS_SAMPLE)
+
+    def _ready(self) -> _Compiled:
+        if self._compiled is None:
+            raise PipelineError(
+                "the index has no domain yet: the first events that are matched give it, or compile(…, domain=…)"
+            )
+        return self._compiled
+
+
+def _rejects(made: Made, id_type: str) -> pa.Table:
+    ids = pa.string() if id_type == "string" else pa.int64()
+    schema = pa.schema([("id", ids), ("reason", pa.string()), ("position", pa.int32())])
+    return pa.concat_tables([schema.empty_table(), *made.rejects])
+
+
+def _temporary() -> str:
+    """A directory that lives as long as this process: executors may ask the driver for a file at any time."""
+    directory = tempfile.mkdtemp(prefix="tidings-index-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory

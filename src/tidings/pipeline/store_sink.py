@@ -1,0 +1,199 @@
+"""Spark's `format("tidings-notifications")`: matches into a store of notifications, each exactly once.
+
+Tasks write their matches as Arrow: small ones travel to the driver with the task's result, large ones are
+staged as files beside the store, where tasks see that disk. The commit of a micro-batch loads all of
+them in one transaction, together with how far the query has come; an abort removes what was staged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.sources import VERSION
+from tidings.store.notifications import LOG, Notifications
+
+INLINE_BYTES = 1 << 20  # of a task's matches that travel with its result
+_MARK = ".staging"  # tells a task that a directory of this name is the driver's
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task wrote."""
+
+    data: bytes | None = None  # Arrow, where it is small
+    file: str | None = None  # else
+    versions: set[int] = field(default_factory=set)
+    reached: dict[str, int] = field(default_factory=dict)  # the last position of each source
+
+
+def staging_directory(store: str | os.PathLike[str]) -> Path:
+    return Path(f"{Path(store).absolute()}.staged")
+
+
+def prepare_staging(store: str | os.PathLike[str], query: str) -> None:
+    """Make the directory that large results are staged in, empty of what a crash may have left."""
+    folder = staging_directory(store)
+    try:
+        folder.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
+        (folder / _MARK).write_text(query)
+    except OSError as error:
+        raise PipelineError(f"sink: cannot write to {folder}: {error.strerror}; give a store elsewhere") from error
+
+
+class NotificationsSink(DataSource):
+    """Options: `path` of the store, `query` that writes to it, and of a batch its number, `batch`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidings-notifications"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return _StreamWriter(self.options["path"], self.options["query"])
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _BatchWriter(self.options["path"], self.options["query"], int(self.options["batch"]))
+
+
+class _StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, path: str, query: str) -> None:
+        self._path = path
+        self._query = query
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
+        return stage(iterator, self._path, self._query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        load(messages, self._path, self._query, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        discard(messages)
+
+
+class _BatchWriter(DataSourceArrowWriter):
+    def __init__(self, path: str, query: str, batch: int) -> None:
+        self._path = path
+        self._query = query
+        self._batch = batch
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
+        return stage(iterator, self._path, self._query)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        load(messages, self._path, self._query, self._batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        discard(messages)
+
+
+def stage(batches: Iterator[pa.RecordBatch], store: str, query: str) -> Staged:
+    """On an executor: keep what has matches, and note how far the events reach."""
+    staged, kept = Staged(), []
+    for batch in batches:
+        table: Any = pa.Table.from_batches([batch])
+        staged.versions.update(pc.unique(table[VERSION]).to_pylist())
+        if "source" not in table.column_names:
+            table = table.append_column("source", pa.nulls(len(table), pa.string()).fill_null(LOG))
+        last: Any = table.group_by("source").aggregate([("position", "max")])
+        for source, position in zip(last["source"].to_pylist(), last["position_max"].to_pylist(), strict=True):
+            staged.reached[source] = max(position, staged.reached.get(source, position))
+        matched = table.filter(pc.greater(pc.list_value_length(table["subscriptions"]), pa.scalar(0)))
+        if len(matched):
+            kept.append(matched.select(["source", "position", "subscriptions"]))
+    if kept:
+        table = pa.concat_tables(kept)
+        folder = staging_directory(store)
+        if table.nbytes > INLINE_BYTES and _is_drivers(folder, query):
+            path = folder / f"{secrets.token_hex(8)}.arrow"
+            with pa.ipc.new_file(str(path), table.schema) as writer:
+                writer.write_table(table)
+            staged.file = str(path)
+        else:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            staged.data = sink.getvalue().to_pybytes()
+    return staged
+
+
+def _is_drivers(folder: Path, query: str) -> bool:
+    with contextlib.suppress(OSError):
+        return (folder / _MARK).read_text() == query
+    return False
+
+
+def load(messages: list[WriterCommitMessage | None], store: str, query: str, batch: int) -> None:
+    """On the driver: all that the tasks of a micro-batch wrote, in one transaction."""
+    staged = [message for message in messages if isinstance(message, Staged)]
+    versions = set[int]().union(*(message.versions for message in staged))
+    if not versions:
+        return  # not one event
+    if len(versions) > 1:
+        raise PipelineError(
+            f"sink: batch {batch} has events of several versions ({versions}); a batch is pinned to one"
+        )
+    reached: dict[str, int] = {}
+    for message in staged:
+        for source, position in message.reached.items():
+            reached[source] = max(position, reached.get(source, position))
+    opened = _opened(store)
+    opened.load(map(_read, _with_matches(staged)), query=query, batch=batch, version=versions.pop(), reached=reached)
+    discard(messages)
+
+
+def _with_matches(staged: list[Staged]) -> list[Staged]:
+    return [message for message in staged if message.data is not None or message.file is not None]
+
+
+def _read(message: Staged) -> pa.Table:
+    if message.data is not None:
+        return pa.ipc.open_stream(pa.py_buffer(message.data)).read_all()
+    assert message.file is not None
+    with pa.memory_map(message.file) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def discard(messages: list[WriterCommitMessage | None]) -> None:
+    """Remove what tasks have staged."""
+    for message in messages:
+        if isinstance(message, Staged) and message.file is not None:
+            Path(message.file).unlink(missing_ok=True)
+
+
+_stores: dict[str, tuple[Any, Notifications]] = {}
+
+
+def _opened(path: str) -> Notifications:
+    """The store, opened once in the process that commits, which lives as long as the query."""
+    known = _stores.get(path)
+    if known is not None:
+        with contextlib.suppress(OSError):
+            if known[0] == _inode(path):
+                return known[1]
+        known[1].close()
+    opened = Notifications(path)
+    _stores[path] = (_inode(path), opened)
+    return opened
+
+
+def _inode(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino

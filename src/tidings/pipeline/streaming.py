@@ -1,0 +1,381 @@
+"""Match events as they come, against subscriptions that change meanwhile: source → match → sink.
+
+    with pipeline.stream(
+        LogEvents("data/log", flights), "data/index", StoreSink("data/notifications.sqlite"), checkpoint="data/query"
+    ) as running:
+        IndexChanges("data/index").apply(upsert=[("ada/commute", "dest = 'BOS' AND arr_delay > 30")])
+        running.wait(60)
+
+Every micro-batch is pinned to one version of the subscriptions, durably, before it runs. So one that is run
+again after a crash meets the same subscriptions, and gives the same matches. The log's offsets carry the
+version. Spark's own sources have no room for it in theirs; their micro-batches are run by `foreachBatch`, the
+one place where a driver can act before a batch runs, and the version is written beside the checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidings.errors import EventError
+from tidings.model.domain import Domain
+from tidings.pipeline.checkpoint import Checkpoint, Identity
+from tidings.pipeline.directory import IndexDirectory, Manifest
+from tidings.pipeline.errors import PipelineError, brief, told_briefly
+from tidings.pipeline.index import Index, compile
+from tidings.pipeline.matching import _numbered, pairs
+from tidings.pipeline.pinned import PinnedTask, match_pinned
+from tidings.pipeline.schema import check_events, domain_of
+from tidings.pipeline.session import session
+from tidings.pipeline.sinks import Sink, StoreSink, as_sink
+from tidings.pipeline.sources import REJECTED, VERSION, LogEvents, Source, as_source
+from tidings.pipeline.versions import VersionFeed
+
+Trigger = float | Literal["now"]
+TRIGGER_SECONDS = 0.5
+_METRICS = "tidings"
+
+
+def stream(
+    events: Source | DataFrame,
+    subscriptions: Index | DataFrame | str | os.PathLike[str],
+    sink: Sink | str | os.PathLike[str],
+    *,
+    checkpoint: str | os.PathLike[str],
+    trigger: Trigger = TRIGGER_SECONDS,
+    output: Literal["ids", "pairs"] = "ids",
+    domain: Any = None,
+    recover: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> Stream:
+    """Start matching events as they come, and go on where the checkpoint says if there is one.
+
+    `events` are LogEvents, FileEvents, KafkaEvents or a streaming DataFrame; `subscriptions` an index, its
+    directory, or a table, which is compiled into the checkpoint; `sink` a StoreSink, ParquetSink,
+    KafkaSink, ConsoleSink, or the path of a ParquetSink. Versions that are published in the index's
+    directory while the query runs are taken up with the next micro-batch.
+
+    `trigger` is the time between micro-batches in seconds, 0 for no wait, or "now" to match what is
+    there and end. `recover` puts a checkpoint that does not fit its store aside, and goes on after
+    the last position of the log that the store knows. `options` go to Spark's query as they are.
+    """
+    source, target = as_source(events), as_sink(sink)
+    if recover:
+        source = _recovered(source, target)
+    own = isinstance(subscriptions, DataFrame)
+    place = "a table" if own else str(Path(_directory_of(subscriptions)).absolute())
+    identity = Identity(source.describe(), place, target.describe(), output)
+    opened = Checkpoint(checkpoint, identity, recover=recover)
+    with contextlib.ExitStack() as undo:
+        undo.callback(opened.release)
+        opened.check()
+        spark = _session_of(events, subscriptions)
+        frame = source.open(spark, opened.versions)
+        if not source.pins and VERSION in frame.columns:
+            raise EventError(f"the events have a column '{VERSION}' already, where the version goes; rename it")
+        index = compile(subscriptions, opened.path / "index") if isinstance(subscriptions, DataFrame) else subscriptions
+        directory = _compiled(index, source, frame, domain)
+        checked = _Checked(frame.schema)
+        feed = VersionFeed(spark, directory, opened, checked)
+        undo.callback(feed.stop)
+        step = partial(_match, task=_task(frame, opened, checked), output=output)
+        shown = step(frame if source.pins else frame.withColumn(VERSION, F.lit(0).cast("bigint")))
+        target.prepare(shown, opened)
+        running = Stream(opened, feed, directory)
+        undo.callback(running._unlisten, spark)
+        spark.streams.addListener(running._listener)
+        writer = target.stream(shown, opened) if source.pins else _by_batches(frame, step, target, running)
+        writer = writer.options(**(options or {}), checkpointLocation=str(opened.path))
+        with _told(opened):
+            running._started(_triggered(writer.queryName(f"tidings-{opened.query[:8]}"), trigger).start())
+        feed.start()
+        running._undo = undo.pop_all()
+    return running
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a stream does."""
+
+    version: int  # of the subscriptions, of the next micro-batch
+    batches: int
+    events: int
+    matches: int
+    events_per_second: float  # of the last micro-batch
+    batch_seconds: float  # that it took
+    problem: str | None  # why the newest version is not in use
+
+
+class Stream:
+    """A query that runs. Ends with `stop`, or at the end of a `with` block."""
+
+    def __init__(self, checkpoint: Checkpoint, feed: VersionFeed, index: IndexDirectory) -> None:
+        self._checkpoint = checkpoint
+        self._feed = feed
+        self._index = index
+        self._undo = contextlib.ExitStack()
+        self._query: StreamingQuery | None = None
+        self._counting = threading.Lock()
+        self._last = Status(feed.current, 0, 0, 0, 0.0, 0.0, None)
+        self._counted: set[int] = set()  # batches of late
+        self._listener = _Listener(lambda event: self._progressed(event.progress))
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's own handle."""
+        assert self._query is not None
+        return self._query
+
+    @property
+    def query_id(self) -> str:
+        """What the store of notifications calls this query; it stays over restarts."""
+        return self._checkpoint.query
+
+    @property
+    def index(self) -> str:
+        """The directory whose versions the query follows."""
+        return str(self._index.path)
+
+    @property
+    def rejected(self) -> int:
+        """How many subscriptions of the current version cannot be matched."""
+        return self._index.manifest(self._feed.current).rejected
+
+    def replace(self, subscriptions: DataFrame) -> int:
+        """Have another table of subscriptions from the next micro-batch on; answers its version."""
+        domain = Domain.from_json(self._index.manifest(self._feed.current).domain)
+        with told_briefly():
+            version = compile(subscriptions, self._index.path, domain=domain, placement="replicated").version
+        self._feed.look()
+        return version
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.query.isActive)
+
+    def status(self) -> Status:
+        if self._query is not None and self._query.lastProgress is not None:
+            self._progressed(self._query.lastProgress)  # listeners hear of it a little later
+        return replace(self._last, version=self._feed.current, problem=self._feed.problem)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the query has ended, at most so long; whether it has. Raises what made it fail."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while self.query.isActive and (end is None or time.monotonic() < end):
+            # In slices, so that a signal to this process is heard between them.
+            left = 0.2 if end is None else min(0.2, max(0.0, end - time.monotonic()))
+            with _told(self._checkpoint):
+                self.query.awaitTermination(max(left, 0.001))  # type: ignore[arg-type]
+        failed = self.query.exception()
+        if failed is not None:
+            raise PipelineError(_failure(str(failed), self._checkpoint)) from failed
+        return not self.query.isActive
+
+    def finish(self) -> None:
+        """Match all that the source has now, then go on."""
+        with _told(self._checkpoint):
+            self.query.processAllAvailable()
+
+    def stop(self) -> None:
+        """End the query. What it was at is matched again when it is started again, with the same outcome."""
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ------------------------------------------------------------------ for `stream`
+
+    def _started(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    def _unlisten(self, spark: SparkSession) -> None:
+        with contextlib.suppress(PySparkException):
+            spark.streams.removeListener(self._listener)
+
+    def _progressed(self, progress: StreamingQueryProgress) -> None:
+        if self._query is None or str(progress.runId) != str(self._query.runId) or not progress.numInputRows:
+            return
+        events, seconds = progress.numInputRows, progress.durationMs.get("triggerExecution", 0) / 1000
+        row = progress.observedMetrics.get(_METRICS)
+        matches = 0 if row is None else row.matches or 0
+        with self._counting:
+            if progress.batchId in self._counted:
+                return
+            self._counted = {batch for batch in self._counted if batch > progress.batchId - 100} | {progress.batchId}
+            last = self._last
+            self._last = replace(
+                last,
+                batches=last.batches + 1,
+                events=last.events + events,
+                matches=last.matches + matches,
+                events_per_second=events / seconds if seconds else 0.0,
+                batch_seconds=seconds,
+            )
+
+    def _matched(self, matches: int) -> None:
+        with self._counting:
+            self._last = replace(self._last, matches=self._last.matches + matches)
+
+
+class _Listener(StreamingQueryListener):
+    def __init__(self, progressed: Callable[[QueryProgressEvent], None]) -> None:
+        self._progressed = progressed
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self._progressed(event)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass
+
+
+# ---------------------------------------------------------------------- steps
+
+
+def _match(frame: DataFrame, *, task: PinnedTask, output: str) -> DataFrame:
+    """Rows with a version, each with its matches."""
+    ids = T.StringType() if task.string_ids else T.LongType()
+    added = T.StructField("subscriptions", T.ArrayType(ids, containsNull=False))
+    matched = _numbered(frame).mapInArrow(partial(match_pinned, task), T.StructType([*frame.schema.fields, added]))
+    counted = F.sum(F.coalesce(F.size("subscriptions"), F.lit(0))).alias("matches")
+    matched = matched.observe(_METRICS, counted) if frame.isStreaming else matched
+    return pairs(matched) if output == "pairs" else matched
+
+
+def _by_batches(frame: DataFrame, step: Callable[[DataFrame], DataFrame], sink: Sink, running: Stream) -> Any:
+    """Micro-batches run one by one, each with the version that it is pinned to."""
+
+    def run(batch: DataFrame, number: int) -> None:
+        version = running._checkpoint.pin(number, running._feed.current)
+        seen = Observation()
+        matched = step(batch.withColumn(VERSION, F.lit(version).cast("bigint")))
+        if "subscriptions" in matched.columns:
+            matches = F.sum(F.coalesce(F.size("subscriptions"), F.lit(0)))
+        else:
+            matches = F.count(F.lit(1))
+        sink.batch(matched.observe(seen, matches.alias("matches")), number, running._checkpoint)
+        running._matched(seen.get["matches"] or 0)
+
+    return frame.writeStream.foreachBatch(run)
+
+
+def _triggered(writer: Any, trigger: Trigger) -> Any:
+    if trigger == "now":
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{round(trigger * 1000)} milliseconds")
+
+
+# ---------------------------------------------------------------------- what is given
+
+
+def _session_of(*given: Any) -> SparkSession:
+    for one in given:
+        if isinstance(one, DataFrame):
+            return one.sparkSession
+        if isinstance(one, Index):
+            return one._table.sparkSession
+    return SparkSession.getActiveSession() or session()
+
+
+def _directory_of(subscriptions: Any) -> str | os.PathLike[str]:
+    if isinstance(subscriptions, Index):
+        return subscriptions.directory
+    if isinstance(subscriptions, str | os.PathLike):
+        return subscriptions
+    return ""
+
+
+def _compiled(
+    subscriptions: Index | str | os.PathLike[str], source: Source, frame: DataFrame, domain: Any
+) -> IndexDirectory:
+    """The directory of an index that has been compiled for these events."""
+    if isinstance(subscriptions, Index):
+        given = getattr(source, "domain", None) if domain is None else domain
+        subscriptions._compiled_for(frame.schema, None if given is None else domain_of(given), "replicated")
+    return IndexDirectory(_directory_of(subscriptions))
+
+
+class _Checked:
+    """Refuses a version of the subscriptions that the running query cannot serve."""
+
+    def __init__(self, schema: T.StructType) -> None:
+        self._schema = schema
+        self.id_type: str | None = None
+
+    def __call__(self, manifest: Manifest) -> None:
+        check_events(self._schema, Domain.from_json(manifest.domain), [tuple(path) for path in manifest.reads])
+        if self.id_type is not None and manifest.id_type != self.id_type:
+            raise PipelineError(
+                f"its ids are {manifest.id_type}, and the query was started with {self.id_type}; restart it, with a "
+                "new checkpoint"
+            )
+        self.id_type = manifest.id_type
+
+
+def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked) -> PinnedTask:
+    names = tuple(frame.columns) if VERSION in frame.columns else (*frame.columns, VERSION)
+    return PinnedTask(
+        folder=str(checkpoint.versions),
+        names=names,
+        key=checkpoint.query,
+        version=VERSION,
+        rejected=REJECTED if REJECTED in frame.columns else None,
+        string_ids=checked.id_type == "string",
+    )
+
+
+def _recovered(source: Source, sink: Sink) -> Source:
+    if not isinstance(source, LogEvents) or not isinstance(sink, StoreSink):
+        raise PipelineError("recover needs the log as the source and a store of notifications as the sink")
+    return replace(source, start=sink.resume())
+
+
+# ---------------------------------------------------------------------- failures
+
+
+@contextlib.contextmanager
+def _told(checkpoint: Checkpoint) -> Any:
+    try:
+        with told_briefly():
+            yield
+    except PipelineError as error:
+        raise PipelineError(_failure(str(error.__cause__ or error), checkpoint)) from error
+
+
+def _failure(message: str, checkpoint: Checkpoint) -> str:
+    """The cause, and where Spark's own files are at fault what to do."""
+    cause = brief(message)
+    if any(word in message for word in ("Incomplete log file", "Malformed log file", "MALFORMED_LOG", "offset log")):
+        return f"checkpoint: {checkpoint.path} is damaged ({cause}); restore a copy of it, or recover with a new one"
+    return f"stream: {cause.removeprefix('stream: ')}"

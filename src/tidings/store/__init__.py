@@ -1,0 +1,7 @@
+"""What has to outlive a process: so far, the log of events.
+
+log        the log, written: durable, ordered, deduplicated; one writer
+reader     the log, read: by position, as Arrow, from any process
+page       the unit of both: consecutive events of one domain, with their checksum
+repair     what to do when a checksum is wrong
+"""

@@ -1,0 +1,232 @@
+"""The log, read: by position, as Arrow, from any process, while it is written.
+
+    with LogReader("data/log") as log:
+        for batch in log.read(log.start, log.end):           # position, time, domain, source, id, type, event
+            ...
+        for part in log.read_attributes(flights, 0, 1_000):  # the attributes of one domain, as typed columns
+            ...
+
+Everything that is read has had its checksum verified, and positions are accounted for one by one: what
+is not there was removed by retention (`LogRangeError`), or is damage (`LogCorruptError`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+
+from tidings.model.domain import Domain
+from tidings.store.decode import EventColumns, attribute_columns, raw_batches
+from tidings.store.errors import LogCorruptError, LogRangeError
+from tidings.store.files import BUSY_SECONDS, Acknowledged, ask, open_to_read, translated
+from tidings.store.page import Page
+from tidings.store.record import parse
+
+_FETCH_BYTES = 8 << 20  # of pages in memory at a time, and one page more
+
+_START = "(SELECT coalesce(max(last) + 1, 0) FROM removed)"
+_END = f"""max((SELECT coalesce((SELECT first + count FROM pages ORDER BY first DESC LIMIT 1), 0)),
+               (SELECT coalesce(max(last) + 1, 0) FROM lost), {_START})"""
+_FROM_PAGE_WITH = "first >= coalesce((SELECT max(first) FROM pages WHERE first <= ?1), ?1) AND first + count > ?1"
+_PAGES = f"""SELECT first, count, domain, time, checksum, length,
+    CASE WHEN ?3 IS NULL OR domain = ?3 THEN keys END, CASE WHEN ?3 IS NULL OR domain = ?3 THEN events END,
+    CASE WHEN ?3 IS NULL OR domain = ?3 THEN attributes END
+    FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 ORDER BY first"""
+_HEADERS = f"SELECT first, count FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 AND domain = ?3 ORDER BY first"
+
+
+@dataclass(frozen=True)
+class LoggedEvent:
+    """One event, and when and where it was appended."""
+
+    position: int
+    time: dt.datetime
+    domain: str
+    event: dict[str, Any]  # as published: a record, or a CloudEvent with the record in `data`
+
+
+class LogReader:
+    """Reads a log; as many as one likes, in any process. May be shared by threads."""
+
+    def __init__(self, directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.directory = Path(directory)
+        self._connection = open_to_read(self.directory, busy_seconds)
+        self._acknowledged = Acknowledged(self.directory, write=False)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+            self._acknowledged.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def start(self) -> int:
+        """The first position that retention has left."""
+        return int(self._ask(f"SELECT {_START}")[0][0])
+
+    @property
+    def end(self) -> int:
+        """The position that the next event will have."""
+        acknowledged = self._acknowledged.read()  # before the other: it only grows
+        end = int(self._ask(f"SELECT {_END}")[0][0])
+        if end < acknowledged:
+            raise LogCorruptError(
+                f"log: {self.directory} was acknowledged up to position {acknowledged - 1}, and ends at "
+                f"{end - 1}: its tail is damaged, or an old copy was restored; restore a newer one, or give "
+                f"the positions up for lost with tidings.store.repair",
+                position=end,
+            )
+        return end
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the events take, compressed, without SQLite's own overhead."""
+        return int(
+            self._ask("SELECT coalesce(sum(length(events) + coalesce(length(attributes), 0)), 0) FROM pages")[0][0]
+        )
+
+    def read(
+        self, start: int | None = None, end: int | None = None, *, domain: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The events of positions [start, end), of one domain or of all, by `RAW_SCHEMA`."""
+        start, end = self._range(start, end)
+        return raw_batches(self.pages(start, end, domain=domain), start, end)
+
+    def read_attributes(
+        self, domain: Domain, start: int | None = None, end: int | None = None, *,
+        on_error: Literal["raise", "reject"] = "raise",
+    ) -> Iterator[EventColumns]:  # fmt: skip
+        """The attributes of a domain's events of positions [start, end).
+
+        An event that does not fit the domain (which may have changed since) raises `EventError`, or
+        with `on_error="reject"` says so in `rejected`.
+        """
+        start, end = self._range(start, end)
+        return attribute_columns(self.pages(start, end, domain=domain.name), domain, start, end, on_error=on_error)
+
+    def event(self, position: int) -> LoggedEvent:
+        """The event at a position."""
+        for page in self.pages(*self._range(position, position + 1)):
+            time = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=page.time)
+            return LoggedEvent(position, time, page.domain, parse(page.texts()[position - page.first]))
+        raise LogRangeError(f"log: the event at position {position} was lost, and given up in a repair")
+
+    def position_at(self, time: dt.datetime) -> int:
+        """The first position appended at this time or later; the end where there is none."""
+        if time.tzinfo is None:
+            raise LogRangeError(f"log: the time {time} has no zone; add one, such as UTC")
+        wanted = (time - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
+        low, high = self.start, self.end  # times never go down along the log
+        while low < high:
+            middle = (low + high) // 2
+            page = self._ask(
+                "SELECT first, count, time FROM pages WHERE first <= ? ORDER BY first DESC LIMIT 1", middle
+            )
+            if not page or page[0][0] + page[0][1] <= low:  # only lost positions between
+                low = middle + 1
+            elif page[0][2] < wanted:
+                low = max(middle + 1, page[0][0] + page[0][1])
+            else:
+                high = max(low, page[0][0])
+        return low
+
+    def advance(
+        self, start: int, *, domain: str | None = None, events: int | None = None, end: int | None = None
+    ) -> int:
+        """Where a read from `start` on ends that takes at most so many events of the domain.
+
+        It ends right after the last of them, so `start` itself is the answer where there are none.
+        """
+        end = self.end if end is None else end
+        if domain is None:
+            return max(start, end if events is None else min(end, start + events))
+        at, left = start, events
+        for first, count in self._headers(start, end, domain):
+            taken = min(first + count, end) - max(first, start)
+            if left is not None and taken >= left:
+                return int(max(first, start) + left)
+            at = min(first + count, end)
+            left = None if left is None else left - taken
+        return at
+
+    def pages(self, start: int, end: int, *, domain: str | None = None) -> Iterator[Page]:
+        """The pages with events of positions [start, end), verified; the first and last may reach beyond."""
+        at = start
+        while at < end:
+            rows = self._fetch(at, end, domain)
+            for row in rows:
+                page = Page(*row)
+                if page.first > at:
+                    self._account_for(at, page.first, domain)
+                at = page.end
+                if domain is None or page.domain == domain:
+                    page.verify()
+                    yield page
+            if not rows:
+                self._account_for(at, end, domain)
+                at = end
+
+    def _range(self, start: int | None, end: int | None) -> tuple[int, int]:
+        start = self.start if start is None else start
+        last = self.end
+        end = last if end is None else end
+        if not 0 <= start <= end <= last:
+            raise LogRangeError(f"log: positions {start} to {end} were asked for, and the log ends at {last}")
+        return start, end
+
+    def _headers(self, start: int, end: int, domain: str) -> Iterator[Sequence[Any]]:
+        while rows := self._ask(_HEADERS + " LIMIT 1000", start, end, domain):
+            yield from rows
+            start = rows[-1][0] + rows[-1][1]
+
+    def _fetch(self, at: int, end: int, domain: str | None) -> list[tuple[Any, ...]]:
+        """The next pages, not too many bytes of them: a reader that takes long keeps SQLite from cutting its log."""
+        rows: list[tuple[Any, ...]] = []
+        size = 0
+        with self._lock, translated("cannot read", position=at):
+            cursor = self._connection.cursor()
+            for row in cursor.execute(_PAGES, (at, end, domain)):
+                rows.append(row)
+                size += 1000 + len(row[7] or b"") + len(row[8] or b"")
+                if size > _FETCH_BYTES:
+                    break
+            cursor.close()
+        return rows
+
+    def _account_for(self, first: int, end: int, domain: str | None) -> None:
+        """Positions [first, end) have no page: say why, unless no event of the domain is missing."""
+        removed = "SELECT coalesce(max(last) + 1, 0) FROM removed WHERE ?1 IS NULL OR domain = ?1"
+        removed_to = int(self._ask(removed, domain)[0][0])
+        if first < removed_to:
+            raise LogRangeError(
+                f"log: positions {first} to {min(end, removed_to) - 1} were removed by retention, "
+                f"and the log begins at {self.start}"
+            )
+        at = max(first, self.start)
+        for lost_first, lost_last in self._ask("SELECT first, last FROM lost WHERE last >= ? ORDER BY first", at):
+            if lost_first > at:
+                break
+            at = max(at, lost_last + 1)
+        if at < end:
+            raise LogCorruptError(
+                f"log: positions {at} to {end - 1} are missing from {self.directory}: the file is damaged; "
+                "restore a copy, or give them up for lost with tidings.store.repair",
+                position=at,
+            )
+
+    def _ask(self, sql: str, *values: object) -> list[Any]:
+        with self._lock, translated("cannot read"):
+            return ask(self._connection, sql, values)
