@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -23,13 +24,16 @@ from tidings.matching.engines.encode import Encoded
 from tidings.matching.engines.entries import Entries, Residual
 from tidings.matching.engines.pairs import Pairs
 from tidings.matching.evaluate import true_rows
+from tidings.model.event_values import FieldValue
+from tidings.model.filter.interpret import holds
 from tidings.model.filter.residuals import Residuals
-from tidings.model.filter.tree import Expression
+from tidings.model.filter.tree import Expression, Path
 
 Recheck = Callable[[int], Expression]  # the tree of a slot's filter, for the few that are evaluated whole
 Numbers = npt.NDArray[np.int64]
 
 _WORTH_ALL = 0.25  # of the events ask for a residual: then it is evaluated for all
+_FEW = 4  # events, for which a residual is interpreted: columns are worth their overhead only for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,48 +99,61 @@ class Decision:
             at, slots = left_events[:left].astype(np.int64), left_slots[:left]
             residuals = left_residuals[:left].astype(np.int64)
             residuals[(residuals >= 0) & asking.rechecked[residuals]] = -1
-            holds = self._hold(at + start, slots, residuals)
-            pairs.add(at[holds], slots[holds])
+            decided = self._decided(at + start, slots, residuals)
+            pairs.add(at[decided], slots[decided])
 
     def _evaluate_for_all(self, wanted: Mask) -> None:
         fresh = np.flatnonzero(wanted & (self._row_of < 0) & ~self._asking.rechecked)
         if not len(fresh):
             return
+        few = self._encoded.count <= _FEW
         everyone = np.arange(self._encoded.count)
-        rows = [self._one_holds(int(number), everyone) for number in fresh]
+        rows = [self._interpreted(number) if few else self._one_holds(number, everyone) for number in fresh.tolist()]
         self._row_of[fresh] = len(self._truths) + np.arange(len(fresh))
         self._truths = np.vstack([self._truths, *rows])
 
-    def _hold(self, rows: Numbers, slots: npt.NDArray[np.int32], residuals: Numbers) -> Mask:
+    def _decided(self, rows: Numbers, slots: npt.NDArray[np.int32], residuals: Numbers) -> Mask:
         """Which pairs hold, of a row and a residual each; -1: the filter is to be evaluated whole."""
-        holds = np.ones(len(rows), bool)
+        decided = np.ones(len(rows), bool)
         templates = np.where(residuals >= 0, self._asking.template_of[residuals], -1)
         for group in _groups(templates):
-            holds[group] = self._template_holds(int(templates[group[0]]), residuals[group], rows[group])
+            decided[group] = self._template_holds(int(templates[group[0]]), residuals[group], rows[group])
         for group in _groups(np.where(templates < 0, residuals, -1)):
-            holds[group] = self._one_holds(int(residuals[group[0]]), rows[group])
+            decided[group] = self._one_holds(int(residuals[group[0]]), rows[group])
         for group in _groups(np.where(residuals < 0, slots, -1)):
-            holds[group] = true_rows(self._recheck(int(slots[group[0]])), self._columns, rows[group])
-        return holds
+            decided[group] = true_rows(self._recheck(int(slots[group[0]])), self._columns, rows[group])
+        return decided
 
     def _template_holds(self, template: int, residuals: Numbers, rows: Numbers) -> Mask:
         plain = self._asking.plain
         tree, literals = plain.templates[template].tree, plain.templates[template].literals
         return true_rows(tree, self._columns, rows, [values[plain.row_of[residuals]] for values in literals])
 
+    def _interpreted(self, number: int) -> Mask:
+        plain = self._asking.plain
+        if number >= len(plain):
+            return self._one_holds(number, np.arange(self._encoded.count))
+        tree = plain[number]
+        return np.array([holds(tree, record) for record in self._records])
+
+    @cached_property
+    def _records(self) -> list[dict[Path, FieldValue]]:
+        batch = self._columns.batch
+        return [batch.record(event) for event in range(batch.count)]
+
     def _one_holds(self, number: int, rows: Numbers) -> Mask:
         plain = self._asking.plain
         if number < len(plain):
             return true_rows(plain[number], self._columns, rows)
         residual = self._asking.others[number - len(plain)]
-        holds = np.ones(len(rows), bool)
+        inside = np.ones(len(rows), bool)
         for membership in residual.memberships:
             codes = self._encoded.codes[rows, membership.attribute]
             place = np.searchsorted(membership.lows, codes, side="right") - 1
-            holds &= (place >= 0) & (codes <= membership.highs[np.maximum(place, 0)])
-        if residual.expression is not None and holds.any():
-            holds[holds] = true_rows(residual.expression, self._columns, rows[holds])
-        return holds
+            inside &= (place >= 0) & (codes <= membership.highs[np.maximum(place, 0)])
+        if residual.expression is not None and inside.any():
+            inside[inside] = true_rows(residual.expression, self._columns, rows[inside])
+        return inside
 
 
 @numba.njit(cache=True, nogil=True)
