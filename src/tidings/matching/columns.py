@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.matching.hashing import hashes_of
 from tidings.model.event import EventBatch
 from tidings.model.filter.columnar import ArrowArray, Codes
 from tidings.model.filter.planned import double_ordinals
@@ -44,6 +45,7 @@ class Columns:
     batch: EventBatch
     _values: dict[Path, Column] = field(default_factory=dict)
     _codes: dict[Path, Codes] = field(default_factory=dict)
+    _hashes: dict[Path, npt.NDArray[np.uint64]] = field(default_factory=dict)
     _distinct: dict[Path, tuple[ArrowArray, Codes, Mask]] = field(default_factory=dict)
 
     def part(self, start: int, end: int) -> Columns:
@@ -53,6 +55,12 @@ class Columns:
         if path not in self._values:
             self._values[path] = _column(self.batch.columns[path], self.batch.domain.leaves[path])
         return self._values[path]
+
+    def hashes(self, path: Path) -> npt.NDArray[np.uint64]:
+        """Hashes of an attribute's texts; of NULL, anything."""
+        if path not in self._hashes:
+            self._hashes[path] = hashes_of(self.batch.columns[path])
+        return self._hashes[path]
 
     def distinct(self, path: Path) -> tuple[ArrowArray, Codes, Mask]:
         """The distinct texts of an attribute, the number of each event's, -1 for NULL, and which are not NULL."""

@@ -26,10 +26,11 @@ from tidings.matching.changing.pack import Pack, pack_of
 from tidings.matching.changing.segment import joined
 from tidings.matching.changing.tombstones import NEVER, mark
 from tidings.matching.columns import Columns, Mask
-from tidings.matching.engines.encode import MAX_EDGES, Coder, Encoded, encode, grid_of, string_buffers
+from tidings.matching.engines.encode import MAX_EDGES, Coder, Encoded, encode, grid_of
 from tidings.matching.engines.entries import NULL, Entries
 from tidings.matching.engines.pairs import Pairs, Runs, by_event
 from tidings.matching.evaluate import true_rows
+from tidings.matching.hashing import string_buffers
 from tidings.matching.index import Found
 from tidings.model import types
 from tidings.model.domain import Domain
@@ -92,7 +93,7 @@ class _TextCoder(Coder):
     def codes(self, columns: Columns) -> tuple[Codes, Mask]:
         column = columns.batch.columns[self.path]
         codes = np.empty(len(column), np.int64)
-        kernels.hash_values(*string_buffers(column), codes)
+        kernels.text_codes(columns.hashes(self.path), codes)
         return codes, _valid(column)
 
 

@@ -15,6 +15,7 @@ import numba
 import numpy as np
 
 from tidings.matching.engines.entries import NULL
+from tidings.matching.hashing import PRIME, hash_bytes
 
 HASH_BITS = 13
 HASHED = 1 << HASH_BITS
@@ -22,25 +23,20 @@ CELLS = 64
 CELL_SHIFT = 5  # from the cells of events to these
 MAX_CELLS = 6  # that a range may touch to be filed under
 _WIDE = HASHED
-_SEED = np.uint64(0xCBF29CE484222325)
-_PRIME = np.uint64(0x100000001B3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _text_code(data: Any, start: Any, end: Any) -> Any:
-    value = _SEED
-    for i in range(start, end):
-        value = (value ^ np.uint64(data[i])) * _PRIME
-    code = np.int64(value ^ (value >> np.uint64(29)))
-    return code if code != NULL else code + 1
-
-
 @numba.njit(cache=True, nogil=True)
-def hash_values(offsets: Any, data: Any, codes: Any) -> None:
-    """The codes of a column of strings."""
+def text_codes(hashes: Any, codes: Any) -> None:
+    """Hashes as codes, none of which is NULL's."""
     for row in range(len(codes)):
-        codes[row] = _text_code(data, offsets[row], offsets[row + 1])
+        codes[row] = _text_code(hashes[row])
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _text_code(hashed: Any) -> Any:
+    code = np.int64(hashed)
+    return code if code != NULL else code + 1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -49,12 +45,13 @@ def hash_rows(texts: Any, text_ends: Any, data: Any, lows: Any, highs: Any, firs
     for row in range(first, last):
         text = texts[row]
         if text >= 0:
-            lows[row] = highs[row] = _text_code(data, text_ends[text - 1] if text > 0 else 0, text_ends[text])
+            start = text_ends[text - 1] if text > 0 else 0
+            lows[row] = highs[row] = _text_code(hash_bytes(data, start, text_ends[text]))
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _hashed(attribute: Any, code: Any) -> Any:
-    value = (np.uint64(code) ^ (np.uint64(attribute + 1) * _PRIME)) * _MIX
+    value = (np.uint64(code) ^ (np.uint64(attribute + 1) * PRIME)) * _MIX
     return value >> np.uint64(64 - HASH_BITS)
 
 

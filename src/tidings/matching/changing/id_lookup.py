@@ -11,11 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.matching.engines.encode import string_buffers
+from tidings.matching.hashing import hash_bytes, string_buffers
 from tidings.model.filter.columnar import ArrowArray
-
-_SEED = np.uint64(0xCBF29CE484222325)
-_PRIME = np.uint64(0x100000001B3)
 
 
 class IdLookup:
@@ -56,20 +53,12 @@ def _span(offsets: Any, row: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True)
-def _hash(offsets: Any, data: Any, row: Any) -> Any:
-    start, end = _span(offsets, row)
-    value = _SEED
-    for i in range(start, end):
-        value = (value ^ np.uint64(data[i])) * _PRIME
-    return value ^ (value >> np.uint64(29))
-
-
-@numba.njit(cache=True, nogil=True)
 def _fill(offsets: Any, data: Any, table: Any) -> None:
     mask = np.uint64(len(table) - 1)
     count = len(data) // 8 if len(offsets) == 0 else len(offsets) - 1
     for row in range(count):
-        place = _hash(offsets, data, row) & mask
+        start, end = _span(offsets, row)
+        place = hash_bytes(data, start, end) & mask
         while table[place] >= 0:
             place = (place + np.uint64(1)) & mask
         table[place] = row
@@ -80,7 +69,7 @@ def _find(offsets: Any, data: Any, key_offsets: Any, key_data: Any, table: Any, 
     mask = np.uint64(len(table) - 1)
     for row in range(len(found)):
         start, end = _span(offsets, row)
-        place = _hash(offsets, data, row) & mask
+        place = hash_bytes(data, start, end) & mask
         while table[place] >= 0:
             key_start, key_end = _span(key_offsets, table[place])
             same = key_end - key_start == end - start

@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from tidings.matching.columns import Columns, Mask
 from tidings.matching.engines.entries import NULL, Entries
+from tidings.matching.hashing import hash_bytes, string_buffers
 from tidings.model.filter.columnar import ArrowArray, Codes, FilterTable
 from tidings.model.filter.tree import Path
 
 MAX_EDGES = 4095
 CELL_BITS = 12  # cells are numbered below 1 << CELL_BITS
 _PARTS = 2048  # that a line is cut into, to find edges faster
-_HASH_SEED = np.uint64(0xCBF29CE484222325)
-_HASH_PRIME = np.uint64(0x100000001B3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class Coder:
         offsets, data = string_buffers(column)
         found = np.empty(len(column), np.int64)
         keys = self.dictionary
-        _look_up(offsets, data, keys.offsets, keys.data, keys.table, found)
+        _look_up(offsets, data, columns.hashes(self.path), keys.offsets, keys.data, keys.table, found)
         return found, column.is_valid().to_numpy(zero_copy_only=False)
 
 
@@ -229,17 +228,6 @@ def _put(
             cells[event] = _cell(code, edges, before, start, density, floating)
 
 
-def string_buffers(column: ArrowArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """The offsets and bytes of a string column, without a copy."""
-    _, offsets, data = column.buffers()
-    starts = (
-        np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-        if offsets
-        else np.zeros(1, np.int32)
-    )
-    return starts, np.frombuffer(data, np.uint8) if data is not None and len(data) else np.empty(0, np.uint8)
-
-
 def _dictionary(keys: ArrowArray) -> Dictionary:
     offsets, data = string_buffers(keys)
     places = 1 << max(3, int(np.ceil(np.log2(max(1, 2 * len(keys))))))
@@ -249,18 +237,10 @@ def _dictionary(keys: ArrowArray) -> Dictionary:
 
 
 @numba.njit(cache=True, nogil=True)
-def _hash(data: Any, start: int, end: int) -> Any:
-    value = _HASH_SEED
-    for i in range(start, end):
-        value = (value ^ np.uint64(data[i])) * _HASH_PRIME
-    return value ^ (value >> np.uint64(29))
-
-
-@numba.njit(cache=True, nogil=True)
 def _fill(offsets: Any, data: Any, table: Any) -> None:
     mask = np.uint64(len(table) - 1)
     for key in range(len(offsets) - 1):
-        place = _hash(data, offsets[key], offsets[key + 1]) & mask
+        place = hash_bytes(data, offsets[key], offsets[key + 1]) & mask
         while table[place] >= 0:
             place = (place + np.uint64(1)) & mask
         table[place] = key
@@ -278,12 +258,12 @@ def _compare(left: Any, left_start: int, left_end: int, right: Any, right_start:
 
 
 @numba.njit(cache=True, nogil=True)
-def _look_up(offsets: Any, data: Any, key_offsets: Any, key_data: Any, table: Any, codes: Any) -> None:
+def _look_up(offsets: Any, data: Any, hashes: Any, key_offsets: Any, key_data: Any, table: Any, codes: Any) -> None:
     """2i for key i; for other strings the odd number between the keys around it."""
     mask = np.uint64(len(table) - 1)
     for row in range(len(codes)):
         start, end = offsets[row], offsets[row + 1]
-        place = _hash(data, start, end) & mask
+        place = hashes[row] & mask
         code = np.int64(-2)
         while table[place] >= 0:
             key = table[place]
