@@ -67,7 +67,7 @@ def _with_marks(document: Path) -> Any:
     return pytest.param(document, marks=marks, id=str(document.relative_to(ROOT)))
 
 
-@pytest.mark.parametrize("document", map(_with_marks, DOCUMENTS))
+@pytest.mark.parametrize("document", [_with_marks(document) for document in DOCUMENTS])
 def test_every_python_example_of_a_document_runs(
     document: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tidings import Matcher
-from tidings.testing import workloads
+from tidings.testing import check_matcher, workloads
 from tidings.testing.cases import make_case
 from tidings.testing.oracle import brute_force
 
@@ -31,3 +31,7 @@ def test_the_matcher_finds_what_the_oracle_finds_on_larger_workloads(name: str) 
     subscriptions = list(enumerate(workload.filters.to_pylist()))
     found = Matcher(subscriptions, workload.domain).match(workload.events).pairs()
     assert found == brute_force(subscriptions, workload.events.to_pylist(), workload.domain)
+
+
+def test_the_matcher_keeps_every_law_on_many_cases() -> None:
+    check_matcher(Matcher, cases=40)

@@ -91,7 +91,7 @@ def _follow_a_model(random: Random, known: bool, steps: int) -> None:
     assert set(matcher.match(EVENTS).pairs()) == _expected(model)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(cases(events=10, filters=12), st.integers(1, 12))
 def test_what_is_added_is_found_as_the_oracle_finds_it_fresh_and_merged(case: Case, at_once: int) -> None:
     readable = case.readable()

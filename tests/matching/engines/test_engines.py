@@ -121,7 +121,7 @@ def test_every_engine_finds_what_the_scan_finds_on_the_workloads(name: str, samp
     assert _found(index, filters, workload.filters.to_pylist(), columns) == _scanned(filters, columns)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_every_engine_finds_what_the_scan_finds_on_any_filters(seed: int, routing: str) -> None:
     case = make_case(Random(seed), events=40, filters=40)
     texts = [text for _, text in case.readable()]
@@ -189,6 +189,7 @@ def test_a_wrong_engine_is_caught() -> None:
     assert _found(index, filters, workload.filters.to_pylist(), columns) != _scanned(filters, columns)
 
 
+@pytest.mark.long
 def test_the_first_use_after_an_installation_says_that_it_compiles(tmp_path: Path) -> None:
     """A process with an empty cache says it, once; the next finds the kernels there and says nothing."""
     program = "import tidings; tidings.Matcher({'a': 'x > 1'}, {'x': 'double'}).match([{'x': 2.0}])"

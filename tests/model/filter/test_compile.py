@@ -153,7 +153,7 @@ def _same_shape(draw: st.DrawFn) -> list[str]:
     return filters
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(_same_shape())
 def test_a_plan_gives_what_the_full_parse_gives(filters: list[str]) -> None:
     planned = compile_filters(filters, DOMAIN, on_error="reject")

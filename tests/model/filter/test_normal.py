@@ -41,7 +41,7 @@ def _in_box(box: Box, record: Any, domain: Domain) -> bool:
     return box.residual is None or holds(box.residual, record)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(cases(events=12, filters=6))
 def test_an_event_is_in_a_box_exactly_when_the_filter_holds(case: Case) -> None:
     records = [read_record(event, case.domain) for event in case.events]

@@ -166,7 +166,7 @@ def nodes(expression: Expression) -> Iterator[Expression]:
         yield from nodes(operand)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_filter_reads_back_with_the_same_meaning(seed: int) -> None:
     case = make_case(Random(seed), events=3, filters=3)
