@@ -23,7 +23,7 @@ import queue
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.options import Options
+from benchmarks.record import write
 from tidings import pipeline
 from tidings.model.event import read_events
 from tidings.pipeline.changes import IndexChanges
@@ -47,6 +48,7 @@ CHANGED = 1_000
 CHANGE_SECONDS = 10.0
 LOOK_SECONDS = 0.004
 MEMORY_SECONDS = 5.0
+_PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}  # workers of a busy machine start late
 _RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 
@@ -86,7 +88,7 @@ def measured(setting: Setting) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="tidings-latency-") as name:
         folder = Path(name)
         Log(folder / "log").close()
-        spark = pipeline.session("local[2]", name="latency", config=setting.config)
+        spark = pipeline.session("local[2]", name="latency", config=_PATIENT | setting.config)
         try:
             frame = spark.createDataFrame(
                 pa.table({"id": np.arange(setting.subscriptions), "filter": workload.filters})
@@ -109,8 +111,8 @@ def measured(setting: Setting) -> dict[str, Any]:
                 watched = _watch(folder, running, answers)
                 for process in others:
                     process.join()
-                status = running.status()
-            return _row(setting, watched, status)
+                status, parts = running.status(), _parts_ms(running.query.recentProgress)
+            return _row(setting, watched, status) | parts
         finally:
             spark.stop()
 
@@ -195,7 +197,9 @@ def _row(setting: Setting, watched: _Watched, status: Any) -> dict[str, Any]:
     latencies = (seen_at[np.searchsorted(seen, last)] - appended)[appended >= begin]
     versions = sorted(watched.versions.items())
     taken = [
-        next(when for version, when in versions if version >= wanted) - called for called, wanted in watched.changes
+        next(when for version, when in versions if version >= wanted) - called
+        for called, wanted in watched.changes
+        if called >= begin
     ]
     memory = [mib for when, mib in watched.memory if when >= begin]
     return {
@@ -213,6 +217,13 @@ def _row(setting: Setting, watched: _Watched, status: Any) -> dict[str, Any]:
         "memory_mib_last": round(memory[-1]),
         "memory_mib_max": round(max(memory)),
     }
+
+
+def _parts_ms(progress: list[Any]) -> dict[str, int]:
+    """What Spark says that a micro-batch spends its time on, in the median."""
+    parts = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
+    known = [one.durationMs for one in progress if one.numInputRows]
+    return {f"{part}_ms": round(float(np.median([one.get(part, 0) for one in known]))) for part in parts}
 
 
 def _tree_mib() -> float:
@@ -243,9 +254,12 @@ def main() -> None:
     parser.add_argument("--subscriptions", type=int, default=100_000)
     parser.add_argument("--variants", action="store_true")
     given = parser.parse_args()
+    rows = []
     for name, setting in VARIANTS.items() if given.variants else [("trigger 0", Setting())]:
-        chosen = Setting(given.seconds, 20.0, given.subscriptions, setting.trigger, setting.config, setting.options)
-        print(name, json.dumps(measured(chosen)), f"load {os.getloadavg()[0]:.1f}", flush=True)
+        chosen = replace(setting, seconds=given.seconds, subscriptions=given.subscriptions)
+        rows.append({"variant": name, **measured(chosen)})
+        print(json.dumps(rows[-1]), f"load {os.getloadavg()[0]:.1f}", flush=True)
+    write("spark_latency", (__doc__ or "").splitlines()[0], rows, same=("variant", "seconds", "subscriptions"))
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def sql(quick: bool) -> Iterator[dict[str, Any]]:
     """Ours and what one would write in SQL, in turn."""
     with Bench(cores=2, quick=quick) as bench:
         ours = bench.ours("bluedove", 40_000, 1_000_000)
-        rows = [bench.sql(way, 40_000, 20_000) for way in _SQL]
+        rows = [bench.sql(way, 40_000, 6_000) for way in _SQL]
         best = max(row["events_per_cpu_second"] for row in rows)
         yield ours | {"times_best_sql": round(ours["events_per_cpu_second"] / best, 1)}
         yield from rows

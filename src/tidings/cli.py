@@ -325,6 +325,10 @@ def stream(
         bool,
         typer.Option("--recover", help="Go on after the last position that the store knows, with a new checkpoint."),
     ] = False,
+    packages: Annotated[
+        str | None,
+        typer.Option("--packages", metavar="MAVEN", help="Packages for Spark; for Kafka, by default its connector."),
+    ] = None,
 ) -> None:
     """Match events as they come, on Spark, until Ctrl-C or SIGTERM; started again, it goes on where it was.
 
@@ -341,7 +345,9 @@ def stream(
     except ModuleNotFoundError as missing:
         raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
     chosen = None if domain is None else _read_domain(domain)
-    request = command.Request(source, subscriptions, sink, checkpoint, trigger, output.value, master, chosen, recover)
+    request = command.Request(
+        source, subscriptions, sink, checkpoint, trigger, output.value, master, chosen, recover, packages
+    )
     try:
         rejected = command.run(request, Console(stderr=True))
     except command.Usage as error:

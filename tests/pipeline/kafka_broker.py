@@ -6,16 +6,13 @@ the first time downloads some 50 MB, later ones look them up.
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-import uuid
 from pathlib import Path
-from types import TracebackType
 
 import pyspark
 
@@ -32,9 +29,10 @@ OLDER_CONNECTOR = (
     "org.apache.commons:commons-pool2:2.13.1",
 )
 
+_CLUSTER = "dGlkaW5ncy1vbmUtbm9kZQ"  # any 16 bytes, in the form of base64
 _CACHE = Path.home() / ".ivy2.5.2" / "cache"
 _RESOLVE_SECONDS_MAX = 300
-_START_SECONDS_MAX = 60
+_START_SECONDS_MAX = 90
 _STOP_SECONDS_MAX = 10
 
 
@@ -85,8 +83,9 @@ class Broker:
             self.address = f"127.0.0.1:{clients}"
             settings = self._folder / "server.properties"
             settings.write_text(_settings(clients, controllers, self._folder / "data"))
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)).wait(_START_SECONDS_MAX)
+            self._process = self._run("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings))
+            if self._process.wait(_START_SECONDS_MAX):
+                raise AssertionError(f"the broker's storage cannot be made:\n{self._said()}")
             self._process = self._run("kafka.Kafka", str(settings))
             self._await(clients)
         except BaseException:
@@ -94,9 +93,7 @@ class Broker:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._remove()
 
     def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
@@ -111,8 +108,10 @@ class Broker:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     return
             time.sleep(0.1)
-        said = (self._folder / "log").read_text(errors="replace")[-2000:]
-        raise AssertionError(f"the broker did not start in {_START_SECONDS_MAX} s:\n{said}")
+        raise AssertionError(f"the broker did not start in {_START_SECONDS_MAX} s:\n{self._said()}")
+
+    def _said(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")[-2000:]
 
     def _remove(self) -> None:
         process = getattr(self, "_process", None)

@@ -26,18 +26,16 @@ JOB_SECONDS_MAX = 300
 
 # A driver of its own: the session of the other tests stays as it is. It writes what it found as JSON.
 JOB = """
-    import json, os, sys, time
+    import json, os, sys, time, urllib.request
     import numpy as np
     import pyarrow as pa
-    from pyspark import TaskContext
-    from pyspark.sql import functions as F
     from tidings import pipeline
     from tidings.matching.matcher import Matcher
     from tidings.testing.workloads import WORKLOADS
 
     master, mode = sys.argv[1:]
     config = {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1"}
-    spark = pipeline.session(master, config=config)
+    spark = pipeline.session(master, config=config | {"spark.ui.enabled": "true", "spark.ui.port": "0"})
     workload = WORKLOADS["mixed"](1_000, 2_000)
     table = pa.table({"id": np.arange(1_000), "filter": workload.filters})
     events = spark.createDataFrame(workload.events.append_column("n", pa.array(np.arange(2_000)))).repartition(8)
@@ -53,8 +51,7 @@ JOB = """
         import os
         from pyspark import SparkFiles
         for batch in batches:
-            seen = {"directory": os.getcwd(), "files": SparkFiles.getRootDirectory()}
-            yield pa.RecordBatch.from_pylist([{"pid": os.getppid(), **seen}])
+            yield pa.RecordBatch.from_pylist([{"files": os.path.realpath(SparkFiles.getRootDirectory())}])
 
     report = {}
     for placement in ("replicated", "bluedove"):
@@ -68,19 +65,21 @@ JOB = """
             "right": found == {n: sorted(expected.of(n)) for n in range(2_000)},
             "plan": matched._jdf.queryExecution().executedPlan().toString(),
         }
-    places = spark.range(0, 8, 1, 8).mapInArrow(where, "pid bigint, directory string, files string").distinct()
-    report["places"] = [row.asDict() for row in places.collect()]
-    status = spark.sparkContext._jsc.sc().statusStore()
-    stages = status.stageList(None)
-    shuffles = []
-    for i in range(stages.size()):
-        stage = stages.apply(i)
-        shuffles.append([stage.shuffleReadRecords(), stage.numTasks()])
-    report["shuffles"] = shuffles
-    executors = status.executorList(False)
-    report["executors"] = {
-        executors.apply(i).id(): executors.apply(i).completedTasks() for i in range(executors.size())
-    }
+    places = spark.range(0, 8, 1, 8).mapInArrow(where, "files string").distinct()
+    report["places"] = [row.files for row in places.collect()]
+    address = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}"
+
+    def told(what):
+        with urllib.request.urlopen(f"{address}/{what}") as answer:
+            return json.load(answer)
+
+    report["shuffled"] = []
+    for stage in told("stages"):
+        if stage["shuffleReadRecords"] >= 2_000 and stage["numTasks"] >= 4:
+            (attempt,) = told(f"stages/{stage['stageId']}")
+            tasks = {name: part["succeededTasks"] for name, part in attempt["executorSummary"].items()}
+            report["shuffled"].append(tasks)
+    report["executors"] = [one["id"] for one in told("allexecutors") if one["id"] != "driver"]
     print("report", json.dumps(report), flush=True)
     spark.stop()
 """
@@ -126,12 +125,10 @@ def check_answers(report: dict[str, Any]) -> None:
 
 
 def check_both_worked(report: dict[str, Any]) -> None:
-    workers = {name: tasks for name, tasks in report["executors"].items() if name != "driver"}
-    assert len(workers) == 2
-    assert all(tasks > 5 for tasks in workers.values()), workers
-    assert "ShufflePartitionIdPassThrough" in report["bluedove"]["plan"]
-    assert any(records >= 2_000 and tasks >= 4 for records, tasks in report["shuffles"]), "no shuffle of the events"
-    assert len({place["files"] for place in report["places"]}) == 2, "executors have their files in one directory"
+    assert "shufflepartitionidpassthrough" in report["bluedove"]["plan"].lower()
+    assert report["shuffled"], "no shuffle of the events"
+    assert any(len(tasks) == 2 and min(tasks.values()) >= 1 for tasks in report["shuffled"]), report["shuffled"]
+    assert len(report["places"]) == 2, "executors have their files in one directory"
 
 
 def test_a_local_cluster_answers_what_the_matcher_answers(tmp_path: Path) -> None:
@@ -204,7 +201,7 @@ def test_an_executor_that_is_killed_in_the_middle_loses_and_repeats_nothing(
             os.kill(_an_executor(standalone), signal.SIGKILL)
         report = driver.report()
     check_answers(report)
-    assert len(report["executors"]) > 3, "no executor took the place of one that was killed"
+    assert len(report["executors"]) > 2, "no executor took the place of one that was killed"
 
 
 def _an_executor(cluster: Cluster) -> int:

@@ -90,7 +90,7 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, tmp_path)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 30) -> None:
+def eventually(holds: Callable[[], bool], seconds: float = 240) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not happen in time"
@@ -119,10 +119,10 @@ def test_changed_subscriptions_count_from_the_next_micro_batch_on_and_only_from_
 
         publish(0, 40)
         version = changes.apply(upsert=[("attic", "room = 'attic'"), ("warm", "heat > 25")], remove=["even"])
-        eventually(lambda: running.status().version == version, 10)
+        eventually(lambda: running.status().version == version)
         publish(40, 80)
         world.compile([("all", "TRUE")])  # compiled anew, beside the running query
-        eventually(lambda: running.status().version == version + 1, 10)
+        eventually(lambda: running.status().version == version + 1)
         publish(80, 100)
         assert running.status().problem is None
     changed = [pair for pair in FILTERS if pair[0] not in ("warm", "even")]
@@ -195,6 +195,10 @@ def test_parquet_from_the_log_has_the_events_and_an_event_that_does_not_fit_has_
         log.append([{"n": "many", "room": "hall", "heat": 0.0}], domain=DOMAIN.name)
         append(log, 31, 40)
     world.run(ParquetSink(world.path / "out"))
+    with pytest.raises(PipelineError, match="has the matches of another query in it"):
+        world.start(ParquetSink(world.path / "out"), checkpoint=world.path / "another")
+    with pytest.raises(PipelineError, match="has files of something else in it"):
+        world.start(ParquetSink(world.log), checkpoint=world.path / "another")
     rows = world.spark.read.parquet(str(world.path / "out")).collect()
     assert {(row.position, id_) for row in rows for id_ in row.subscriptions or []} == expected(0, 30) | expected(
         31, 40
@@ -272,10 +276,10 @@ def test_a_version_that_cannot_be_used_is_told_of_and_the_query_goes_on_with_the
         running.finish()
         version = IndexChanges(world.index).apply(upsert=[("late", "TRUE")])
         world.compile([("all", "TRUE")])
-        eventually(lambda: running.status().version == version + 1, 10)
+        eventually(lambda: running.status().version == version + 1)
         other = world.spark.createDataFrame([(1, "heat > 1")], "id bigint, filter string")
         pipeline.compile(other, world.index, domain=DOMAIN, placement="replicated")
-        eventually(lambda: running.status().problem is not None, 10)
+        eventually(lambda: running.status().problem is not None)
         assert "its ids are bigint, and the query was started with string" in (running.status().problem or "")
         append(log, 10, 20)
         running.finish()

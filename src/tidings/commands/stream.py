@@ -50,13 +50,15 @@ class Request:
     master: str
     domain: Domain | None = None
     recover: bool = False
+    packages: str | None = None  # of Maven, for Spark
 
 
 def run(request: Request, console: Console) -> int:
     """Match until the source ends (`--trigger now`), or until SIGINT or SIGTERM; answers how many were rejected."""
     events, sink = read_source(request.source, request.domain), read_sink(request.sink)
     trigger = read_trigger(request.trigger)
-    config = {"spark.jars.packages": KAFKA_PACKAGE} if "kafka:" in (request.source[:6], request.sink[:6]) else {}
+    packages = request.packages or (KAFKA_PACKAGE if "kafka:" in (request.source[:6], request.sink[:6]) else None)
+    config = {} if packages is None else {"spark.jars.packages": packages}
     with _status(console) as show:
         show("starting Spark")
         spark = pipeline.session(request.master, name="tidings stream", config=config)

@@ -72,7 +72,7 @@ class Progress:
 
     def latencies(self) -> Any:
         """Of every append whose flights are in the store."""
-        if not self.reached:
+        if not self.reached or not self.appended:
             return np.empty(0)
         called, last = (np.array(column) for column in zip(*self.appended, strict=True))
         when, position = (np.array(column) for column in zip(*self.reached, strict=True))
@@ -197,14 +197,18 @@ class _Watcher:
                 for other in others:
                     if other.done():
                         other.result()
-                status = self._running.status()
-                progress.version, progress.matches = status.version, status.matches
-                for wish in progress.shown:
-                    held = progress.mailboxes.setdefault(wish.id, [])
-                    held += self._told.positions_of(wish.id, after=held[-1] if held else -1)
+                self._look()
                 shown()
                 next_show = now + SHOW_SECONDS
             time.sleep(LOOK_SECONDS)
+        self._look()
+
+    def _look(self) -> None:
+        status = self._running.status()
+        self._progress.version, self._progress.matches = status.version, status.matches
+        for wish in self._progress.shown:
+            held = self._progress.mailboxes.setdefault(wish.id, [])
+            held += self._told.positions_of(wish.id, after=held[-1] if held else -1)
 
 
 # ---------------------------------------------------------------------- what is shown

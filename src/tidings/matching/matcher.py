@@ -222,7 +222,7 @@ class Matcher:
         if state.pending is None:
             return state
         with self._changing:
-            if self._sample is None:
+            if self._sample is None and batch.count:
                 columns = {path: column.slice(0, SAMPLE) for path, column in batch.columns.items()}
                 count = min(SAMPLE, batch.count)
                 self._sample = Columns(EventBatch(batch.domain, count, columns, batch.rows[:count], [], None))

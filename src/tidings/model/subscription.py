@@ -177,7 +177,8 @@ def _id_column(given: Any) -> Column:
     for row, reason in sorted(fitted.misfits.items())[:1]:
         raise SubscriptionError(f"subscription: row {row}: the id {reason}")
     ids = fitted.column
-    for row in np.flatnonzero(np.asarray(ids.is_null()))[:1]:
+    if ids.null_count:
+        row = np.flatnonzero(np.asarray(ids.is_null()))[0]
         raise SubscriptionError(f"subscription: row {row} has no id; every subscription needs one")
     if found == STRING:
         for row in np.flatnonzero(np.asarray(pc.equal(ids, pa.scalar(""))))[:1]:
@@ -222,7 +223,7 @@ def _refuse_duplicates(ids: Any) -> None:
 
 def _text_column(name: str, given: Any, ids: Column) -> Column:
     column = _fitted(name, given, STRING, ids)
-    if name == "filter":
+    if name == "filter" and column.null_count:
         _refuse_where(column.is_null(), ids, "there is no filter; write TRUE to have every event")
     return column
 

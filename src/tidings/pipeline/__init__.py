@@ -4,6 +4,7 @@ session      a Spark session that is ready, Java included
 compile      a table of subscriptions → an index, versioned and kept in files
 match        events → events with the subscriptions that they satisfy
 stream       the same as events come and subscriptions change, into a sink, each match once
+backtest     what a draft filter would have delivered over stored events
 
     index = pipeline.compile(subscriptions, "index/")
     matched = events.transform(pipeline.match, subscriptions=index)
@@ -11,6 +12,7 @@ stream       the same as events come and subscriptions change, into a sink, each
 
 from tidings.pipeline.changes import IndexChanges
 from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.history import Backtest, backtest, filter_of
 from tidings.pipeline.index import Index, compile
 from tidings.pipeline.matching import match
 from tidings.pipeline.schema import domain_of
@@ -20,6 +22,7 @@ from tidings.pipeline.sources import FileEvents, KafkaEvents, LogEvents
 from tidings.pipeline.streaming import Stream, stream
 
 __all__ = [
+    "Backtest",
     "ConsoleSink",
     "FileEvents",
     "Index",
@@ -31,8 +34,10 @@ __all__ = [
     "PipelineError",
     "StoreSink",
     "Stream",
+    "backtest",
     "compile",
     "domain_of",
+    "filter_of",
     "match",
     "session",
     "stream",

@@ -21,7 +21,7 @@ from typing import Any
 
 from tidings.pipeline.errors import PipelineError
 from tidings.store.errors import LogBusyError, LogError
-from tidings.store.files import WriterLock
+from tidings.store.files import WriterLock, sync_directory
 
 PINS_KEPT = 200  # Spark keeps 100 batches
 
@@ -182,11 +182,7 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(path.parent)
 
 
 def link(source: Path, target: Path) -> None:

@@ -31,7 +31,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 60
-_ROWS = 24  # of the table of rates
+_ROWS = 31  # of the table of rates
 _BAR_WIDTH = 24
 _COLUMNS = 7  # of the table of samples
 _CELL = 32
@@ -169,7 +169,7 @@ def sparkline(values: Sequence[int], peak: int) -> str:
     ' ▁▄█'
     """
     steps = len(_BARS) - 1
-    return "".join(_BARS[max(1, value * steps // peak)] if value else _BARS[0] for value in values)
+    return "".join(_BARS[max(1, round(value * steps / peak))] if value else _BARS[0] for value in values)
 
 
 def _rates(result: Backtest) -> RenderableType:

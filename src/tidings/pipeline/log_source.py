@@ -98,10 +98,11 @@ def stream_log(
 def _options(
     directory: object, domain: Domain | str | None, subscriptions: object, on_error: str, prefix: str, carry: bool
 ) -> dict[str, str | None]:
+    # Absolute, since workers of Python are where the first of them was started, whatever has become of the driver.
     return {
-        "path": str(directory),
+        "path": os.path.abspath(str(directory)),
         "domain": domain.to_json() if isinstance(domain, Domain) else domain,
-        "subscriptions": None if subscriptions is None else str(subscriptions),
+        "subscriptions": None if subscriptions is None else os.path.abspath(str(subscriptions)),
         "onError": on_error,
         "prefix": prefix or None,
         "carry": "true" if carry else None,

@@ -130,15 +130,12 @@ class ParquetSink:
         owner = folder / _OWNER
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if owner.exists():
-                found = json.loads(owner.read_text()).get("query")
-                if found != checkpoint.query:
-                    raise PipelineError(
-                        f"sink: {folder} is written by another query; give its checkpoint, or another directory"
-                    )
-                return
-            if any(folder.iterdir()):
-                raise PipelineError(f"sink: {folder} has files of something else in it; give an empty directory")
+            found = json.loads(owner.read_text()).get("query") if owner.exists() else None
+            if any(path != owner for path in folder.iterdir()):
+                if found == checkpoint.query:
+                    return
+                whose = "files of something else in it" if found is None else "the matches of another query in it"
+                raise PipelineError(f"sink: {folder} has {whose}; give that query's checkpoint, or an empty directory")
             if checkpoint.last_committed is not None:
                 raise PipelineError(
                     f"sink: {folder} is empty, and the query has written {checkpoint.last_committed + 1} batches to "

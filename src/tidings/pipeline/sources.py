@@ -86,7 +86,7 @@ class FileEvents:
     pins = False
 
     def describe(self) -> str:
-        return f"files:{self.directory}"
+        return f"files:{Path(self.directory).absolute()}"
 
     def open(self, spark: SparkSession, versions: Path) -> DataFrame:
         schema, format_ = self.schema, self.format or _format_within(self.directory)

@@ -18,7 +18,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -90,7 +90,7 @@ def stream(
     with contextlib.ExitStack() as undo:
         undo.callback(opened.release)
         opened.check()
-        spark = _session_of(events, subscriptions)
+        spark = _activated(_session_of(events, subscriptions))
         frame = source.open(spark, opened.versions)
         if not source.pins and VERSION in frame.columns:
             raise EventError(f"the events have a column '{VERSION}' already, where the version goes; rename it")
@@ -107,7 +107,7 @@ def stream(
         spark.streams.addListener(running._listener)
         writer = target.stream(shown, opened) if source.pins else _by_batches(frame, step, target, running)
         writer = writer.options(**(options or {}), checkpointLocation=str(opened.path))
-        with _told(opened):
+        with _told():
             running._started(_triggered(writer.queryName(f"tidings-{opened.query[:8]}"), trigger).start())
         feed.start()
         running._undo = undo.pop_all()
@@ -185,16 +185,16 @@ class Stream:
         while self.query.isActive and (end is None or time.monotonic() < end):
             # In slices, so that a signal to this process is heard between them.
             left = 0.2 if end is None else min(0.2, max(0.0, end - time.monotonic()))
-            with _told(self._checkpoint):
+            with _told():
                 self.query.awaitTermination(max(left, 0.001))  # type: ignore[arg-type]
         failed = self.query.exception()
         if failed is not None:
-            raise PipelineError(_failure(str(failed), self._checkpoint)) from failed
+            raise PipelineError(_failure(str(failed))) from failed
         return not self.query.isActive
 
     def finish(self) -> None:
         """Match all that the source has now, then go on."""
-        with _told(self._checkpoint):
+        with _told():
             self.query.processAllAvailable()
 
     def stop(self) -> None:
@@ -308,6 +308,12 @@ def _session_of(*given: Any) -> SparkSession:
     return SparkSession.getActiveSession() or session()
 
 
+def _activated(spark: SparkSession) -> SparkSession:
+    """The session, in this thread too: Spark looks a writer of Python's up in the thread's session alone."""
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    return spark
+
+
 def _directory_of(subscriptions: Any) -> str | os.PathLike[str]:
     if isinstance(subscriptions, Index):
         return subscriptions.directory
@@ -365,17 +371,13 @@ def _recovered(source: Source, sink: Sink) -> Source:
 
 
 @contextlib.contextmanager
-def _told(checkpoint: Checkpoint) -> Any:
+def _told() -> Iterator[None]:
     try:
         with told_briefly():
             yield
     except PipelineError as error:
-        raise PipelineError(_failure(str(error.__cause__ or error), checkpoint)) from error
+        raise PipelineError(_failure(str(error.__cause__ or error))) from error
 
 
-def _failure(message: str, checkpoint: Checkpoint) -> str:
-    """The cause, and where Spark's own files are at fault what to do."""
-    cause = brief(message)
-    if any(word in message for word in ("Incomplete log file", "Malformed log file", "MALFORMED_LOG", "offset log")):
-        return f"checkpoint: {checkpoint.path} is damaged ({cause}); restore a copy of it, or recover with a new one"
-    return f"stream: {cause.removeprefix('stream: ')}"
+def _failure(message: str) -> str:
+    return f"stream: {brief(message).removeprefix('stream: ')}"

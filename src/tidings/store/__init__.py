@@ -1,7 +1,8 @@
-"""What has to outlive a process: so far, the log of events.
+"""What has to outlive a process: the log of events, and what was delivered of it.
 
 log        the log, written: durable, ordered, deduplicated; one writer
 reader     the log, read: by position, as Arrow, from any process
 page       the unit of both: consecutive events of one domain, with their checksum
 repair     what to do when a checksum is wrong
+notifications  who got what: written by the pipeline, each batch in one transaction
 """

@@ -322,3 +322,12 @@ def test_two_threads_find_what_one_finds() -> None:
     one, two = (Matcher(subscriptions, DOMAIN, threads=threads).match(events) for threads in (1, 2))
     assert one.pairs() == two.pairs()
     assert len(one) > 0
+
+
+@pytest.mark.parametrize("first", [[], EVENTS[:1]])
+def test_what_is_added_after_a_first_batch_of_any_size_is_found(first: list[Any]) -> None:
+    matcher = Matcher({1: "x > 100"}, DOMAIN)
+    matcher.match(first)
+    matcher.upsert({2: "x > 1", 3: "s = 'a'"})
+    matcher.settle()
+    assert set(matcher.match(EVENTS).pairs()) == _expected({1: "x > 100", 2: "x > 1", 3: "s = 'a'"})

@@ -1,10 +1,10 @@
 """The newest subscriptions, in an index that grows: made to be added to at once, and to be merged later.
 
-Strings are coded by a hash of their bytes, and those that pass are compared: so codes do not change with what
-is added. The last entries are *chained*: filed under the constraint that the fewest sampled events satisfy, an
-equality in a hash table, a range in each of the cells of a coarse grid that it touches, where the places of a
-table are heads of chains to which a new entry is linked. From time to time those are packed, in the
-background, into the engines that a segment has, only over codes that all packs share.
+Strings are coded by their number among the texts that were asked for, in the order in which they came: so codes
+do not change with what is added. The last entries are *chained*: filed under the constraint that the fewest
+sampled events satisfy, an equality in a hash table, a range in each of the cells of a coarse grid that it touches,
+where the places of a table are heads of chains to which a new entry is linked. From time to time those are
+packed, in the background, into the engines that a segment has, only over codes that all packs share.
 
 A `Fresh` is immutable to whoever has it. One that was added to shares the arrays of the one before,
 written past the end of what that one reads, and has heads of its own.
@@ -24,6 +24,7 @@ from tidings.matching.changing import fresh_kernels as kernels
 from tidings.matching.changing.known_shapes import Reads
 from tidings.matching.changing.pack import Pack, pack_of
 from tidings.matching.changing.segment import joined
+from tidings.matching.changing.texts import TextCoder, Texts, reading
 from tidings.matching.changing.tombstones import NEVER, mark
 from tidings.matching.columns import Columns, Mask
 from tidings.matching.engines.encode import MAX_EDGES, Coder, Encoded, encode, grid_of
@@ -45,7 +46,6 @@ _PACK_RATIO = 4  # a pack stays by itself if the one before it is this many time
 _FIRST_ROOM = 1024
 _PAIRS = 1 << 14
 _MAX_TABLES = 64
-_NO_TEXTS = np.empty(0, np.int32), np.empty(0, np.uint8)
 
 
 class _Arrays(NamedTuple):
@@ -59,6 +59,7 @@ class _Arrays(NamedTuple):
     texts: npt.NDArray[np.int32]  # the text that a row asks for, -1: none
     text_ends: npt.NDArray[np.int32]
     text_data: npt.NDArray[np.uint8]
+    text_table: npt.NDArray[np.int32]  # a hash table of texts: a power of two of places, -1: empty
     links: npt.NDArray[np.int64]
     died: npt.NDArray[np.int32]  # of each slot, with which change: those that came later see it
     marks: npt.NDArray[np.uint8]  # a bit for each slot that died
@@ -71,7 +72,8 @@ def _no_arrays() -> _Arrays:
 
     return _Arrays(
         none(np.int32), none(np.int32), none(np.int16), none(np.int64), none(np.int64), none(np.int32), none(np.int32),
-        none(np.uint8), none(np.int64, 4), none(np.int32), none(np.uint8), none(np.bool_),
+        none(np.uint8), np.full(_FIRST_ROOM, -1, np.int32), none(np.int64, 4), none(np.int32), none(np.uint8),
+        none(np.bool_),
     )  # fmt: skip
 
 
@@ -86,17 +88,6 @@ class _Counts(NamedTuple):
     slots: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _TextCoder(Coder):
-    """Codes strings by a hash of their bytes."""
-
-    def codes(self, columns: Columns) -> tuple[Codes, Mask]:
-        column = columns.batch.columns[self.path]
-        codes = np.empty(len(column), np.int64)
-        kernels.text_codes(columns.hashes(self.path), codes)
-        return codes, _valid(column)
-
-
 class _Attribute(NamedTuple):
     coder: Coder
     sample: Codes  # the codes of sampled events, ascending
@@ -108,7 +99,19 @@ class _Attribute(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        return isinstance(self.coder, _TextCoder)
+        return isinstance(self.coder, TextCoder)
+
+
+class _Places(NamedTuple):
+    """What says where an entry is filed."""
+
+    numbers: npt.NDArray[np.int16]  # of the domain's leaves among the attributes, -1: nothing asks for it yet
+    samples: Codes  # attributes × sampled events
+    edges: Codes  # attributes × edges
+
+
+def _no_places() -> _Places:
+    return _Places(np.empty(0, np.int16), np.empty((0, 0), np.int64), np.empty((0, kernels.CELLS - 1), np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +126,10 @@ class Fresh:
     repeats: bool = False  # a slot has several entries
     deaths: int = 0  # changes that removed some of these
     dead: int = 0
+    _places: _Places = field(default_factory=_no_places)
     _counts: _Counts = field(default_factory=_Counts)
     _arrays: _Arrays = field(default_factory=_no_arrays)
-    _heads: npt.NDArray[np.int32] = field(default_factory=lambda: _no_heads())
+    _heads: npt.NDArray[np.int32] = field(default_factory=lambda: np.full(kernels.HASHED + 1, -1, np.int32))
     # These two are shared by all, and only looked at by who changes the newest.
     _slots: dict[str | int, int] = field(default_factory=dict)
     _forms: dict[int, NormalForm] = field(default_factory=dict)  # of those that are more than one entry
@@ -158,77 +162,102 @@ class Fresh:
 
     def with_added(self, table: SubscriptionTable, reads: Reads) -> Fresh:
         """With these subscriptions, whose filters were read, after the others."""
+        known, texts = self._with_attributes(reads.leaves)._with_texts(reads.text_ends, reads.text_data)
+        return known._with_read(table, reads, texts[reads.texts])
+
+    def _with_read(self, table: SubscriptionTable, reads: Reads, texts: npt.NDArray[np.int32]) -> Fresh:
         first, counts = len(self), self._counts
-        known, numbers = self._numbered(reads.leaves)
-        data = np.frombuffer(b"".join(reads.values), np.uint8)
-        grown = _Counts(
-            counts.entries + len(reads.filters), counts.rows + len(reads.lows), counts.texts + len(reads.values),
-            counts.bytes + len(data), counts.links, first + len(table),
-        )  # fmt: skip
+        grown = counts._replace(
+            entries=counts.entries + len(reads.filters), rows=counts.rows + len(reads.lows), slots=first + len(table)
+        )
         arrays = _with_room(self._arrays, grown)
         arrays.slots[counts.entries : grown.entries] = reads.filters + np.int32(first)
         arrays.rows[counts.entries : grown.entries] = reads.ends + counts.rows
-        arrays.attributes[counts.rows : grown.rows] = numbers
-        arrays.lows[counts.rows : grown.rows] = reads.lows
-        arrays.highs[counts.rows : grown.rows] = reads.highs
-        arrays.texts[counts.rows : grown.rows] = np.where(reads.texts < 0, -1, reads.texts + counts.texts)
-        lengths = [len(text) for text in reads.values]
-        arrays.text_ends[counts.texts : grown.texts] = counts.bytes + np.cumsum(lengths, dtype=np.int64)
-        arrays.text_data[counts.bytes : grown.bytes] = data
+        arrays.attributes[counts.rows : grown.rows] = self._places.numbers[reads.leaves]
+        arrays.lows[counts.rows : grown.rows] = np.where(texts < 0, reads.lows, texts)
+        arrays.highs[counts.rows : grown.rows] = np.where(texts < 0, reads.highs, texts)
+        arrays.texts[counts.rows : grown.rows] = texts
         arrays.died[first : grown.slots] = NEVER
         arrays.rechecked[first : grown.slots] = ~reads.exact
-        kernels.hash_rows(
-            arrays.texts, arrays.text_ends, arrays.text_data, arrays.lows, arrays.highs, counts.rows, grown.rows
-        )
-        arrays, heads, links = self._linked(arrays, counts, grown, known)
-        several = self.repeats or len(np.unique(reads.filters)) < len(reads.filters)
-        ids: list[Any] = table.ids.to_pylist()
-        self._slots.update(zip(ids, range(first, grown.slots), strict=True))
+        arrays, heads, links = self._linked(arrays, counts, grown)
+        several = self.repeats or (bool(reads.forms) and len(np.unique(reads.filters)) < len(reads.filters))
+        self._slots.update(zip(_listed(table.ids), range(first, grown.slots), strict=True))
         self._forms.update((first + row, form) for row, form in reads.forms.items())
         return replace(
-            self, attributes=known, tables=_with_table(self.tables, table), repeats=several,
+            self, tables=_with_table(self.tables, table), repeats=several,
             _counts=grown._replace(links=links), _arrays=arrays, _heads=heads,
         )  # fmt: skip
 
-    def _numbered(self, leaves: npt.NDArray[np.int64]) -> tuple[tuple[_Attribute, ...], npt.NDArray[np.int16]]:
-        """The attributes that are used now, and the numbers of the domain's leaves among them."""
-        paths = list(self.domain.leaves)
-        number = {attribute.path: k for k, attribute in enumerate(self.attributes)}
-        used = [paths[leaf] for leaf in np.flatnonzero(np.bincount(leaves, minlength=len(paths)))]
-        added = [path for path in used if path not in number]
-        number |= {path: len(number) + k for k, path in enumerate(added)}
-        known = (*self.attributes, *(self._attribute(path) for path in added))
-        return known, np.array([number.get(path, -1) for path in paths], np.int16)[leaves]
+    def _with_texts(self, ends: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> tuple[Fresh, npt.NDArray[np.int32]]:
+        """With these texts among those that have numbers, and their numbers, after which comes -1."""
+        numbers = np.empty(len(ends) + 1, np.int32)
+        numbers[-1] = -1
+        counts = self._counts
+        room = counts._replace(texts=counts.texts + len(ends), bytes=counts.bytes + len(data))
+        arrays = _with_room(self._arrays, room)
+        if 2 * room.texts > len(arrays.text_table):
+            places = 1 << int(np.ceil(np.log2(4 * room.texts)))
+            arrays = arrays._replace(text_table=np.full(places, -1, np.int32))
+            kernels.fill_table(arrays.text_ends, arrays.text_data, counts.texts, arrays.text_table)
+        texts, size = kernels.number_texts(
+            ends, data, arrays.text_table, arrays.text_ends, arrays.text_data, counts.texts, counts.bytes, numbers
+        )
+        return replace(self, _arrays=arrays, _counts=counts._replace(texts=int(texts), bytes=int(size))), numbers
 
-    def _linked(
-        self, arrays: _Arrays, counts: _Counts, grown: _Counts, attributes: tuple[_Attribute, ...]
-    ) -> tuple[_Arrays, npt.NDArray[np.int32], int]:
+    def _with_attributes(self, leaves: npt.NDArray[np.int64]) -> Fresh:
+        """With those of the domain's leaves that are constrained for the first time."""
+        numbers = self._places.numbers
+        if not len(leaves) or (len(numbers) and numbers[leaves].min() >= 0):
+            return self
+        paths = list(self.domain.leaves)
+        numbers = numbers.copy() if len(numbers) else np.full(len(paths), -1, np.int16)
+        attributes = list(self.attributes)
+        known = self
+        for leaf in np.unique(leaves[numbers[leaves] < 0]).tolist():
+            numbers[leaf] = len(attributes)
+            if self.sample is not None and self.domain.leaves[paths[leaf]] == types.STRING:
+                offsets, data = string_buffers(self.sample.distinct(paths[leaf])[0])
+                known, _ = known._with_texts(offsets[1:] - offsets[0], data[offsets[0] : offsets[-1]])
+            attributes.append(known._attribute(paths[leaf]))
+        heads = np.full(kernels.HASHED + 1 + kernels.CELLS * len(attributes), -1, np.int32)
+        heads[: len(self._heads)] = self._heads
+        samples, edges = (
+            np.stack(one) for one in zip(*((each.sample, each.edges) for each in attributes), strict=True)
+        )
+        return replace(known, attributes=tuple(attributes), _places=_Places(numbers, samples, edges), _heads=heads)
+
+    def _coders(self) -> list[Coder]:
+        return [reading(attribute.coder, self._texts) for attribute in self.attributes]
+
+    @property
+    def _texts(self) -> Texts:
+        arrays = self._arrays
+        return Texts(arrays.text_ends, arrays.text_data, arrays.text_table, self._counts.texts)
+
+    def _linked(self, arrays: _Arrays, counts: _Counts, grown: _Counts) -> tuple[_Arrays, npt.NDArray[np.int32], int]:
         """The arrays, heads and number of links with the new entries linked."""
         added = kernels.MAX_CELLS * (grown.entries - counts.entries)
         arrays = arrays._replace(
             links=_roomy(arrays.links, counts.links, counts.links + added),
         )
-        heads = np.full(kernels.HASHED + 1 + kernels.CELLS * len(attributes), -1, np.int32)
-        heads[: len(self._heads)] = self._heads
-        samples = np.stack([attribute.sample for attribute in attributes]) if attributes else np.empty((0, 0), np.int64)
-        edges = _edges(attributes)
+        heads = self._heads.copy()
         links = kernels.link(
-            counts.entries, grown.entries, arrays.rows, arrays.attributes, arrays.lows, arrays.highs, samples, edges,
-            heads, arrays.links, counts.links,
+            counts.entries, grown.entries, arrays.rows, arrays.attributes, arrays.lows, arrays.highs,
+            self._places.samples, self._places.edges, heads, arrays.links, counts.links,
         )  # fmt: skip
         return arrays, heads, int(links)
 
     def _attribute(self, path: Path) -> _Attribute:
         type_ = self.domain.leaves[path]
         coder = (
-            _TextCoder(path, grid_of(np.empty(0, np.int64), False), None, None, celled=False)
+            TextCoder(path, grid_of(np.empty(0, np.int64), False), None, None, celled=False)
             if type_ == types.STRING
             else Coder(path, grid_of(np.empty(0, np.int64), False), None, None)
         )
         edges = np.full(kernels.CELLS - 1, np.iinfo(np.int64).max)
         if self.sample is None:
             return _Attribute(coder, np.empty(0, np.int64), edges)
-        codes = np.sort(encode(self.sample, [coder]).codes[:, 0])
+        codes = np.sort(encode(self.sample, [reading(coder, self._texts)]).codes[:, 0])
         if not coder.celled:
             return _Attribute(coder, codes, edges)
         most = (kernels.CELLS << kernels.CELL_SHIFT) - 2
@@ -270,7 +299,7 @@ class Fresh:
             residuals=(),
             repeated=np.empty(0, bool),
         )
-        coders = [attribute.coder for attribute in self.attributes]
+        coders = self._coders()
         sample = encode(self.sample, coders).codes if self.sample is not None else None
         alive = arrays.died[arrays.slots[first:last]] > self.deaths
         return pack_of(first, last, entries, coders, sample, alive)
@@ -279,12 +308,10 @@ class Fresh:
         """With a pack that was made of an earlier one of those that share these arrays; what came since is chained."""
         kept = tuple(before for before in self.packs if before.first < pack.first)
         bare = replace(
-            self, packs=(*kept, pack), _heads=_no_heads(), _counts=self._counts._replace(links=0),
+            self, packs=(*kept, pack), _heads=np.full_like(self._heads, -1), _counts=self._counts._replace(links=0),
             _arrays=self._arrays._replace(links=np.empty((0, 4), np.int64)),
         )  # fmt: skip
-        arrays, heads, links = bare._linked(
-            bare._arrays, bare._counts._replace(entries=pack.last), bare._counts, bare.attributes
-        )
+        arrays, heads, links = bare._linked(bare._arrays, bare._counts._replace(entries=pack.last), bare._counts)
         return replace(bare, _arrays=arrays, _heads=heads, _counts=bare._counts._replace(links=links))
 
     def is_before(self, other: Fresh) -> bool:
@@ -300,8 +327,7 @@ class Fresh:
 
     def find(self, ids: ArrowArray) -> npt.NDArray[np.int64]:
         """The slots of those of these ids that are alive, -1 for the others."""
-        wanted: list[Any] = ids.to_pylist()
-        found = np.array([self._slots.get(id_, -1) for id_ in wanted], np.int64)
+        found = np.array([self._slots.get(id_, -1) for id_ in _listed(ids)], np.int64)
         there = np.flatnonzero(found >= 0)
         found[there[self._arrays.died[found[there]] != NEVER]] = -1
         return found
@@ -359,7 +385,7 @@ class Fresh:
 
     def match(self, columns: Columns) -> Found:
         count = columns.batch.count
-        encoded = encode(columns, [attribute.coder for attribute in self.attributes])
+        encoded = encode(columns, self._coders())
         events, entries, tried = self._chained(encoded)
         pairs, runs = Pairs(), Runs()
         for pack in self.packs:
@@ -367,9 +393,6 @@ class Fresh:
         if pairs.count:
             events = np.concatenate([events, pairs.events[: pairs.count]])
             entries = np.concatenate([entries, pairs.outputs[: pairs.count]])
-        if len(events):
-            kept = self._with_same_texts(events, entries, columns)
-            events, entries = events[kept], entries[kept]
         slots = self._arrays.slots[entries]
         if self.repeats:
             keys = np.unique(events.astype(np.int64) * len(self) + slots)
@@ -394,21 +417,6 @@ class Fresh:
                 return events[:found], entries[:found], int(tried)
             events, entries = (np.concatenate([array, np.empty_like(array)]) for array in (events, entries))
 
-    def _with_same_texts(self, events: npt.NDArray[np.int32], entries: npt.NDArray[np.int32], columns: Columns) -> Mask:
-        """Which pairs' events have the texts that the entries ask for, and not only others of the same hash."""
-        arrays = self._arrays
-        buffers = [
-            string_buffers(columns.batch.columns[attribute.path]) if attribute.is_text else _NO_TEXTS
-            for attribute in self.attributes
-        ]
-        addresses = np.array([[buffer.ctypes.data for buffer in pair] for pair in buffers], np.uint64).reshape(-1, 2)
-        kept = np.empty(len(events), bool)
-        kernels.same_texts(
-            events, entries, arrays.rows, arrays.attributes, arrays.texts, arrays.text_ends, arrays.text_data,
-            addresses[:, 0].copy(), addresses[:, 1].copy(), kept,
-        )  # fmt: skip
-        return kept
-
     def _rechecked(
         self, events: npt.NDArray[np.int32], slots: npt.NDArray[np.int32], asked: Mask, columns: Columns
     ) -> Mask:
@@ -425,10 +433,6 @@ class Fresh:
 _tree = lru_cache(maxsize=4096)(parse_filter)
 
 
-def _valid(column: ArrowArray) -> Mask:
-    return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else np.ones(len(column), bool)
-
-
 def _with_table(tables: tuple[SubscriptionTable, ...], table: SubscriptionTable) -> tuple[SubscriptionTable, ...]:
     """With one more; those of many changes are joined, first with each other and seldom with the first."""
     tables = (*tables, table)
@@ -438,14 +442,10 @@ def _with_table(tables: tuple[SubscriptionTable, ...], table: SubscriptionTable)
     return (tables[0], rest) if len(rest) < len(tables[0]) // 2 else (joined([tables[0], rest]),)
 
 
-def _no_heads() -> npt.NDArray[np.int32]:
-    return np.full(kernels.HASHED + 1, -1, np.int32)
-
-
-def _edges(attributes: tuple[_Attribute, ...]) -> npt.NDArray[np.int64]:
-    if not attributes:
-        return np.empty((0, kernels.CELLS - 1), np.int64)
-    return np.stack([attribute.edges for attribute in attributes])
+def _listed(ids: ArrowArray) -> list[Any]:
+    """Ids as Python's; through numpy, which is much the faster way for numbers."""
+    listed: list[Any] = ids.to_numpy().tolist() if pa.types.is_integer(ids.type) else ids.to_pylist()
+    return listed
 
 
 def _texts(arrays: _Arrays, counts: _Counts) -> ArrowArray:
@@ -455,9 +455,9 @@ def _texts(arrays: _Arrays, counts: _Counts) -> ArrowArray:
 
 
 def _with_room(arrays: _Arrays, counts: _Counts) -> _Arrays:
-    """The arrays, those that are too short replaced by longer ones; links are counted later."""
+    """The arrays, those that are too short replaced by longer ones, but for the table and the links."""
     wanted = (
-        *(counts.entries,) * 2, *(counts.rows,) * 4, counts.texts, counts.bytes, 0, counts.slots,
+        *(counts.entries,) * 2, *(counts.rows,) * 4, counts.texts, counts.bytes, 0, 0, counts.slots,
         (counts.slots >> 3) + 1, counts.slots,
     )  # fmt: skip
     given: tuple[npt.NDArray[Any], ...] = arrays

@@ -5,7 +5,7 @@ for the grid of each attribute. A link is four numbers: the next link, the entry
 second most selective row, and that row's bounds, which are tried first.
 """
 
-# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, assignment, attr-defined, call-arg, type-var"
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, assignment, type-var"
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import numba
 import numpy as np
 
-from tidings.matching.engines.entries import NULL
 from tidings.matching.hashing import PRIME, hash_bytes
 
 HASH_BITS = 13
@@ -26,27 +25,72 @@ _WIDE = HASHED
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(cache=True, nogil=True)
-def text_codes(hashes: Any, codes: Any) -> None:
-    """Hashes as codes, none of which is NULL's."""
-    for row in range(len(codes)):
-        codes[row] = _text_code(hashes[row])
-
-
 @numba.njit(cache=True, nogil=True, inline="always")
-def _text_code(hashed: Any) -> Any:
-    code = np.int64(hashed)
-    return code if code != NULL else code + 1
+def _is_text(number: Any, ends: Any, data: Any, other: Any, start: Any, end: Any) -> Any:
+    """Whether a text that is numbered consists of these bytes of another array."""
+    begin = ends[number - 1] if number > 0 else 0
+    same = ends[number] - begin == end - start
+    for i in range(end - start):
+        if not same:
+            break
+        same = data[begin + i] == other[start + i]
+    return same
 
 
 @numba.njit(cache=True, nogil=True)
-def hash_rows(texts: Any, text_ends: Any, data: Any, lows: Any, highs: Any, first: Any, last: Any) -> None:
-    """The codes of the constraint rows from one to another that ask for texts."""
-    for row in range(first, last):
-        text = texts[row]
-        if text >= 0:
-            start = text_ends[text - 1] if text > 0 else 0
-            lows[row] = highs[row] = _text_code(hash_bytes(data, start, text_ends[text]))
+def number_texts(
+    new_ends: Any, new_data: Any, table: Any, ends: Any, data: Any, count: Any, size: Any, numbers: Any
+) -> Any:  # fmt: skip
+    """Number texts, those that are new after the others; answers how many texts and bytes there are then.
+
+    A text is in the table only when it can be read: others may look at the same time.
+    """
+    mask = np.uint64(len(table) - 1)
+    for new in range(len(new_ends)):
+        start, end = np.int64(new_ends[new - 1] if new > 0 else 0), np.int64(new_ends[new])
+        place = hash_bytes(new_data, start, end) & mask
+        while table[place] >= 0:
+            if table[place] < count and _is_text(table[place], ends, data, new_data, start, end):
+                break
+            place = (place + np.uint64(1)) & mask
+        if table[place] < 0:
+            data[size : size + end - start] = new_data[start:end]
+            size += end - start
+            ends[count] = size
+            table[place] = count
+            count += 1
+        numbers[new] = table[place]
+    return count, size
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_table(ends: Any, data: Any, count: Any, table: Any) -> None:
+    """Put the texts that are numbered into an empty table."""
+    mask = np.uint64(len(table) - 1)
+    for number in range(count):
+        place = hash_bytes(data, ends[number - 1] if number > 0 else 0, ends[number]) & mask
+        while table[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        table[place] = number
+
+
+@numba.njit(cache=True, nogil=True)
+def text_codes(
+    offsets: Any, column: Any, hashes: Any, table: Any, ends: Any, data: Any, count: Any, codes: Any
+) -> None:  # fmt: skip
+    """The number of each string of a column, -1 where it is none of the first `count` texts."""
+    mask = np.uint64(len(table) - 1)
+    for row in range(len(codes)):
+        place = hashes[row] & mask
+        codes[row] = -1
+        while table[place] >= 0:
+            number = np.int64(table[place])
+            if number < count and _is_text(
+                number, ends, data, column, np.int64(offsets[row]), np.int64(offsets[row + 1])
+            ):
+                codes[row] = number
+                break
+            place = (place + np.uint64(1)) & mask
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
@@ -168,44 +212,3 @@ def match(
         event = np.uint64(0)
         place += one
     return count, place, event, tried
-
-
-@numba.extending.intrinsic
-def _pointer(typing_context: Any, address: Any) -> Any:
-    """An address as a pointer, to read arrays of which there is one for each attribute."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], numba.core.cgutils.voidptr_t)
-
-    return numba.types.voidptr(address), generate
-
-
-@numba.njit(cache=True, nogil=True)
-def same_texts(
-    events: Any, entries: Any, rows: Any, attributes: Any, texts: Any, text_ends: Any, text_data: Any,
-    offset_addresses: Any, data_addresses: Any, kept: Any,
-) -> None:  # fmt: skip
-    """Tell which pairs' events have the very texts that their entries ask for.
-
-    Of each attribute there are the addresses of its column's offsets and bytes in the batch.
-    """
-    for pair in range(len(events)):
-        entry, event = np.int64(entries[pair]), np.int64(events[pair])
-        same = True
-        for row in range(rows[entry - 1] if entry > 0 else 0, rows[entry]):
-            text = texts[row]
-            if text < 0:
-                continue
-            start, end = (text_ends[text - 1] if text > 0 else 0), text_ends[text]
-            offsets = numba.carray(_pointer(offset_addresses[attributes[row]]), (event + 2,), np.int32)
-            begin = offsets[event]
-            same = offsets[event + 1] - begin == end - start
-            if same and end > start:
-                data = numba.carray(_pointer(data_addresses[attributes[row]]), (begin + end - start,), np.uint8)
-                for i in range(end - start):
-                    if data[begin + i] != text_data[start + i]:
-                        same = False
-                        break
-            if not same:
-                break
-        kept[pair] = same

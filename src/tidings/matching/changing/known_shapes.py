@@ -2,14 +2,15 @@
 
 A filter of a shape that was planned before, all of whose predicates are ranges of numbers and
 equalities of strings, is read without parsing: its literals are cut out of the text and put into
-the places that the plan names. The rules are those of `planned`, and whatever is not plain
-(a literal with an exponent, a range that comes out empty) is left to the full parse.
+the places that the plan names. Most are read by `scanning`, many at a time; what follows here is the
+same for one filter, and how recipes are learnt. The rules are those of `planned`, and whatever is not
+plain (a literal with an exponent, a range that comes out empty) is left to the full parse.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple, TypeAlias
@@ -19,14 +20,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.errors import FilterError
+from tidings.matching.changing.scanning import (
+    DOUBLE,
+    NUMBER_MARK,
+    OPS,
+    STRING_MARK,
+    TEXT,
+    WHOLE,
+    Bound,
+    Recipes,
+    Scanned,
+    Step,
+)
 from tidings.matching.engines.entries import MAX_ENTRIES, NULL
 from tidings.model import types
 from tidings.model.domain import Domain
-from tidings.model.filter.columnar import has_ordinals
+from tidings.model.filter.columnar import ArrowArray, has_ordinals
 from tidings.model.filter.lexer import lex
 from tidings.model.filter.normal import Box, NormalForm, normalise
 from tidings.model.filter.parse import parse_filter, resolve
-from tidings.model.filter.planned import double_ordinals
 from tidings.model.filter.plans import Against, Combined, Constant, Plan, PlannedSet, plan
 from tidings.model.filter.sets import ValueSet, double_ordinal, line
 from tidings.model.filter.shapes import QUOTED_HOLE, Attributes, Template, shapes_of, template_of
@@ -55,7 +67,8 @@ class Reads(NamedTuple):
     lows: npt.NDArray[np.int64]
     highs: npt.NDArray[np.int64]
     texts: npt.NDArray[np.int64]  # the number of the text that a row asks for; -1: it asks for codes
-    values: list[bytes]  # the texts
+    text_ends: npt.NDArray[np.int64]
+    text_data: npt.NDArray[np.uint8]
     exact: npt.NDArray[np.bool_]  # of each filter; the entries of others only bring candidates for the whole filter
     forms: dict[int, NormalForm]  # of the filters that are more than one entry
 
@@ -106,44 +119,34 @@ class KnownShapes:
         # Of each template the recipe of its first filter, and the attributes that filter has.
         self._templates: dict[Template, tuple[tuple[Path, ...], _Recipe | None]] = {}
         self._recipes: dict[_Key, _Recipe | None] = {}
-        self._flat: dict[_Key, _Flat | None] = {}
+        self._scanner = Recipes()  # those of them that there are
         self._leaves = {path: number for number, path in enumerate(domain.leaves)}
 
-    def read_all(self, texts: Sequence[str]) -> tuple[Reads, list[tuple[int, FilterError]]]:
+    def read_all(self, texts: ArrowArray) -> tuple[Reads, list[tuple[int, FilterError]]]:
         """Many filters; and which of them cannot be read, and why."""
+        scanned = self._scanner.scan(texts)
+        if scanned.done.all():
+            return Reads(*scanned[1:], np.ones(len(texts), bool), {}), []
+        known = len(self._scanner)
+        for row in np.flatnonzero(~scanned.done).tolist():
+            key, _ = _split(texts[row].as_py())
+            if key not in self._recipes:
+                self._learn(key, texts[row].as_py())
+        if len(self._scanner) != known:
+            scanned = self._scanner.scan(texts)
+        others = _Others(scanned, self._leaves)
         wrong: list[tuple[int, FilterError]] = []
-        batch = _Batch(self._leaves)
-        for row, text in enumerate(texts):
-            pieces = _LITERAL.split(text)
-            literals = pieces[1::2]
-            key = tuple(pieces[::2]), "".join([literal[0] if literal[0] == "'" else "0" for literal in literals])
-            found = self._flat[key] if key in self._flat else self._learn_flat(key, text)
-            if found is None or not text.isascii():
-                batch.others.append(row)
-            else:
-                batch.add(row, found, literals)
-        batch.put_aside_unless_plain()
-        for row in batch.others:
+        for row in np.flatnonzero(~scanned.done).tolist():
             try:
-                batch.add_read(row, self.read(texts[row]))
+                others.add(row, self.read(texts[row].as_py()))
             except FilterError as error:
                 wrong.append((row, error))
-        return batch.reads(len(texts)), wrong
-
-    def _learn_flat(self, key: _Key, text: str) -> _Flat | None:
-        recipe = self._recipes[key] if key in self._recipes else self._learn(key, text)
-        self._flat[key] = found = None if recipe is None else _flat(recipe, self._leaves)
-        return found
+        return others.reads(), wrong
 
     def read(self, text: str) -> _Read:
         """A filter's entries; raises FilterError where it cannot be read."""
-        pieces = _LITERAL.split(text)
-        literals = pieces[1::2]
-        key = tuple(pieces[::2]), "".join([literal[0] if literal[0] == "'" else "0" for literal in literals])
-        try:
-            recipe = self._recipes[key]
-        except KeyError:
-            recipe = self._learn(key, text)
+        key, literals = _split(text)
+        recipe = self._recipes[key] if key in self._recipes else self._learn(key, text)
         if recipe is not None and text.isascii() and (entry := _follow(recipe, literals)) is not None:
             return _Read([entry], True, None)
         form = normalise(parse_filter(text, self.domain))
@@ -153,7 +156,7 @@ class KnownShapes:
         """The recipe of a new shape: that of its template with other names, where the template was seen before."""
         if len(self._recipes) >= MAX_SHAPES:
             self._recipes.clear()
-            self._flat.clear()
+            self._scanner = Recipes()
         pieces, kinds = key
         holes = [QUOTED_HOLE if kind == "'" else "0" for kind in kinds]
         shape = "".join(part for pair in zip(pieces, [*holes, ""], strict=True) for part in pair)
@@ -167,6 +170,8 @@ class KnownShapes:
                 renamed = dict(zip(planned, paths, strict=True))
                 recipe = tuple(replace(step, path=renamed[step.path]) for step in recipe)
         self._recipes[key] = recipe
+        if recipe is not None:
+            self._scanner.add(_shape(key), _steps(recipe, self._leaves))
         return recipe
 
     def _plan(self, text: str, shape: str) -> _Recipe | None:
@@ -176,6 +181,13 @@ class KnownShapes:
         except FilterError:
             return None  # each filter says for itself what is wrong
         return None if found is None else _recipe(found)
+
+
+def _split(text: str) -> tuple[_Key, list[str]]:
+    """What a text is but for its literals, and those."""
+    pieces = _LITERAL.split(text)
+    literals = pieces[1::2]
+    return (tuple(pieces[::2]), "".join([literal[0] if literal[0] == "'" else "0" for literal in literals])), literals
 
 
 def _recipe(found: Plan) -> _Recipe | None:
@@ -279,128 +291,77 @@ def _place(literal: str, type_: DataType, negative: bool) -> int | None:
     return place if max(first, -_SAFE) < place < min(last - 1, _SAFE) else None
 
 
-# ---------------------------------------------------------------------- many at once
+# ---------------------------------------------------------------------- for the scanner
 
 
-class _Flat(NamedTuple):
-    """A recipe of doubles and strings as rows: of each, two bounds among the literals and what follows them."""
-
-    rows: tuple[int, ...]  # of each row five numbers: leaf, sign and step of its low end, sign and step of its high
-    bounds: tuple[int, ...]  # of each row two holes
-    texts: tuple[int, ...]  # the holes of the strings, which come first
+def _shape(key: _Key) -> bytes:
+    pieces, kinds = key
+    marks = [STRING_MARK if kind == "'" else NUMBER_MARK for kind in kinds]
+    return "".join(part for pair in zip(pieces, [*marks, ""], strict=True) for part in pair).encode()
 
 
-_NO_LOW, _NO_HIGH, _NO_BOUND = "-inf", "nan", "0"  # after the literals; NaN is above all doubles
-_PLAIN = re.compile(r"(?:(?:[0-9]{1,15}(?:\.[0-9]{1,15})?|-inf|nan) )*")
-
-
-def _flat(recipe: _Recipe, leaves: dict[Path, int]) -> _Flat | None:
-    """None where another number than a double is compared, or one with more than one literal on a side."""
-    rows: list[int] = []
-    bounds: list[int] = []
-    texts: list[int] = []
+def _steps(recipe: _Recipe, leaves: dict[Path, int]) -> list[Step]:
+    steps = []
     for step in recipe:
+        leaf = leaves[step.path]
         if isinstance(step, _Equality):
-            rows += (leaves[step.path], 1, 0, 1, 0)
-            bounds += (-1, -1)
-            texts.append(step.hole)
+            steps.append(Step(leaf, TEXT, bounds=(Bound(0, step.hole, False),)))
             continue
-        low, high = (
-            [bound for bound in step.bounds if bound.op in ops] for ops in ((">", ">=", "="), ("<", "<=", "="))
-        )
         first, last = line(step.type)
-        whole = (step.low, step.high) == (first, last - 1)
-        if step.type.name not in ("float", "double") or not whole or len(low) > 1 or len(high) > 1:
-            return None
-        rows += (leaves[step.path], *_end(low), *_end(high))
-        bounds += (low[0].hole if low else -3, high[0].hole if high else -2)
-    return _Flat(tuple(rows), tuple(bounds), tuple(texts))
+        floating = step.type.name in ("float", "double")
+        bounds = tuple(Bound(OPS.index(bound.op), bound.hole, bound.negative) for bound in step.bounds)
+        scale = step.type.scale if step.type.name == "decimal" else 0
+        least, most = max(first, -_SAFE), min(last - 1, _SAFE)
+        kind = DOUBLE if floating else WHOLE
+        steps.append(Step(leaf, kind, scale, max(step.low, NULL + 1), min(step.high, -NULL - 1), least, most, bounds))
+    return steps
 
 
-def _end(bounds: list[_Bound]) -> tuple[int, int]:
-    """The sign before a literal, and the step from its code to the end of the range."""
-    if not bounds:
-        return 1, 0
-    return -1 if bounds[0].negative else 1, {">": 1, "<": -1}.get(bounds[0].op, 0)
+class _Others:
+    """Filters that were read one at a time, as rows after those that were scanned."""
 
-
-class _Batch:
-    """Filters that were read, in the making."""
-
-    def __init__(self, leaves: dict[Path, int]) -> None:
+    def __init__(self, scanned: Scanned, leaves: dict[Path, int]) -> None:
+        self._scanned = scanned
         self._leaves = leaves
-        self.others: list[int] = []  # filters that are read one at a time
         self._filters: list[int] = []
-        self._counts: list[int] = []  # rows of each entry
-        self._rows: list[int] = []
-        self._bounds: list[str] = []
-        self._texts: list[str] = []
-        self._text_counts: list[int] = []
-        self._codes = np.empty((0, 2), np.int64)
-        self._more: list[tuple[int, int, int, int]] = []  # rows of the others: leaf, low, high and text
+        self._ends: list[int] = []
+        self._rows: list[tuple[int, int, int, int]] = []  # leaf, low, high and text
         self._values: list[bytes] = []
         self._inexact: list[int] = []
         self._forms: dict[int, NormalForm] = {}
 
-    def add(self, row: int, flat: _Flat, literals: list[str]) -> None:
-        given = [*literals, _NO_LOW, _NO_HIGH, _NO_BOUND]
-        self._filters.append(row)
-        self._counts.append(len(flat.bounds) >> 1)
-        self._rows += flat.rows
-        self._bounds += [given[hole] for hole in flat.bounds]
-        self._texts += [literals[hole] for hole in flat.texts]
-        self._text_counts.append(len(flat.texts))
-
-    def put_aside_unless_plain(self) -> None:
-        """Compute the codes of what was added, or leave all of it to be read one at a time."""
-        plain = _PLAIN.fullmatch("".join([bound + " " for bound in self._bounds])) and "''" not in self._texts
-        rows = np.array(self._rows, np.int64).reshape(-1, 5)
-        if plain:
-            values = np.array([float(bound) for bound in self._bounds]).reshape(-1, 2)
-            self._codes = double_ordinals(values * rows[:, [1, 3]]) + rows[:, [2, 4]]
-        if not plain or (self._codes[:, 0] > self._codes[:, 1]).any():
-            self.others = sorted([*self.others, *self._filters])
-            self._filters, self._counts, self._rows, self._texts, self._text_counts = [], [], [], [], []
-            self._codes = np.empty((0, 2), np.int64)
-        self._values = [text[1:-1].encode() for text in self._texts]
-
-    def add_read(self, row: int, read: _Read) -> None:
+    def add(self, row: int, read: _Read) -> None:
+        texts = len(self._scanned.text_ends)
         for entry in read.entries:
-            self._filters.append(row)
-            self._counts.append(len(entry))
             for constraint in entry:
                 leaf = self._leaves[constraint[0]]
                 if len(constraint) == 3:
-                    self._more.append((leaf, constraint[1], constraint[2], -1))
+                    self._rows.append((leaf, constraint[1], constraint[2], -1))
                 else:
-                    self._more.append((leaf, 0, 0, len(self._values)))
+                    self._rows.append((leaf, 0, 0, texts + len(self._values)))
                     self._values.append(constraint[1])
+            self._filters.append(row)
+            self._ends.append(len(self._scanned.leaves) + len(self._rows))
         if not read.exact:
             self._inexact.append(row)
         if read.form is not None:
             self._forms[row] = read.form
 
-    def reads(self, count: int) -> Reads:
-        leaves = np.array(self._rows[::5], np.int64)
-        more = np.array(self._more, np.int64).reshape(-1, 4)
-        # The strings of an entry are its first rows.
-        ends = np.cumsum(self._counts, dtype=np.int64)
-        texts = np.full(len(leaves), -1, np.int64)
-        having = np.array(self._text_counts, np.int64)
-        starts = ends[: len(having)] - np.array(self._counts[: len(having)], np.int64)
-        before = np.cumsum(having) - having
-        places = np.repeat(starts - before, having) + np.arange(having.sum())
-        texts[places] = np.arange(len(places))
-        exact = np.ones(count, bool)
+    def reads(self) -> Reads:
+        done, filters, ends, leaves, lows, highs, texts, text_ends, text_data = self._scanned
+        exact = np.ones(len(done), bool)
         exact[self._inexact] = False
+        more = np.array(self._rows, np.int64).reshape(-1, 4)
+        lengths = [len(text) for text in self._values]
         return Reads(
-            np.array(self._filters, np.int32),
-            ends,
+            np.concatenate([filters, np.array(self._filters, np.int32)]),
+            np.concatenate([ends, np.array(self._ends, np.int64)]),
             np.concatenate([leaves, more[:, 0]]),
-            np.concatenate([self._codes[:, 0], more[:, 1]]),
-            np.concatenate([self._codes[:, 1], more[:, 2]]),
+            np.concatenate([lows, more[:, 1]]),
+            np.concatenate([highs, more[:, 2]]),
             np.concatenate([texts, more[:, 3]]),
-            self._values,
+            np.concatenate([text_ends, len(text_data) + np.cumsum(lengths, dtype=np.int64)]),
+            np.concatenate([text_data, np.frombuffer(b"".join(self._values), np.uint8)]),
             exact,
             self._forms,
         )

@@ -128,7 +128,8 @@ def state_without(state: State, ids: Sequence[str | int]) -> State:
     if not ids:
         return state
     texts = isinstance(ids[0], str)
-    if any(isinstance(id_, bool) or not isinstance(id_, str if texts else int) for id_ in ids):
+    alike = set(map(type, ids)) == {str if texts else int}
+    if not alike and any(isinstance(id_, bool) or not isinstance(id_, str if texts else int) for id_ in ids):
         raise state.unknown(next(id_ for id_ in ids if isinstance(id_, bool) or isinstance(id_, str) is not texts))
     column = pa.array(ids, pa.string() if texts else pa.int64())
     found = [part.find(column) for part in state.parts]
@@ -160,8 +161,7 @@ def state_with(
 
 
 def _read(table: SubscriptionTable, shapes: KnownShapes) -> Reads:
-    texts: list[Any] = table.filters.to_pylist()
-    reads, wrong = shapes.read_all(texts)
+    reads, wrong = shapes.read_all(table.filters)
     if wrong:
         row, error = wrong[0]
         raise unreadable(table, row, error, len(wrong)) from error
