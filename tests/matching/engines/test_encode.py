@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.matching.engines.encode import MAX_EDGES, grid_of
+from tidings.matching.engines.encode import CELL_BITS, MAX_EDGES, grid_of
 from tidings.matching.engines.entries import NULL
 from tidings.model.filter.planned import double_ordinals
 
@@ -47,6 +47,7 @@ def test_many_bounds_become_few_edges_with_about_as_many_between_any_two(spread)
     grid = grid_of(bounds, floating=False)
     cells = grid.cells(bounds)
     assert 100 < len(grid.edges) <= MAX_EDGES
+    assert cells.max() < 1 << CELL_BITS
     assert cells.tolist() == expected_cells(bounds, grid.edges).tolist()
     among = np.bincount(cells)
     alone = np.bincount(cells, weights=bounds == grid.edges[cells - 2])  # on the edge itself: cannot be divided

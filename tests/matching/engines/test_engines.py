@@ -170,6 +170,14 @@ def test_a_filter_with_many_intervals_on_several_attributes_stays_small_and_exac
     assert _found(index, filters, texts, columns) == _scanned(filters, columns)
 
 
+def test_the_last_of_the_most_cells_there_can_be_is_a_cell_like_the_others(routing: str) -> None:
+    domain = Domain("many", [Attribute("x", "double"), Attribute("y", "double")])
+    texts = [f"x >= {k}.5 AND x <= {6000 + k} AND y >= {k}.5 AND y <= {6000 + k}" for k in range(5000)]
+    filters = compile_filters(texts, domain)
+    columns = Columns(read_events([{"x": x, "y": x} for x in (0.0, 40.0, 6000.0, 10998.0, 10999.0, 11000.0)], domain))
+    assert _found(build_index(filters), filters, texts, columns) == _scanned(filters, columns)
+
+
 def test_more_matches_than_a_buffer_holds_are_all_found() -> None:
     domain = Domain("all", [Attribute("x", "double"), Attribute("s", "string")])
     texts = [f"x > -{k}.5" for k in range(600)] + [f"s = 'a' AND x > -{k}.25" for k in range(600)]

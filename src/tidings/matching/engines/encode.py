@@ -1,7 +1,7 @@
 """Events as numbers: the codes of their values, and the cells that the values lie in.
 
 An index knows of each attribute the constants that filters name (`keys`, where strings or long
-decimals are coded by them) and up to 4,095 edges that divide its line into cells, chosen at the
+decimals are coded by them) and up to 4,094 edges that divide its line into cells, chosen at the
 quantiles of the filters' own bounds. The cell of NULL is 0, those of values start at 1.
 """
 
@@ -23,8 +23,8 @@ from tidings.matching.hashing import hash_bytes, string_buffers
 from tidings.model.filter.columnar import ArrowArray, Codes, FilterTable
 from tidings.model.filter.tree import Path
 
-MAX_EDGES = 4095
-CELL_BITS = 12  # cells are numbered below 1 << CELL_BITS
+CELL_BITS = 12  # cells are numbered below 1 << CELL_BITS: NULL's is 0, and there is one more than edges
+MAX_EDGES = (1 << CELL_BITS) - 2
 _PARTS = 2048  # that a line is cut into, to find edges faster
 
 
