@@ -42,14 +42,23 @@ def _run(name: str, options: Options, console: Console) -> None:
     module = importlib.import_module(f"benchmarks.{name}")
     question = (module.__doc__ or "").strip().splitlines()[0]
     console.print(f"[bold]{name}[/bold]: {question}")
-    rows = []
-    for row in module.run(options):  # a row at a time; a spinner would take part in what is measured
-        rows.append(row)
-        console.print("  " + ", ".join(f"{key} {value}" for key, value in row.items() if key not in _NOT_SHOWN))
+    rows: list[dict[str, Any]] = []
+    try:
+        for row in module.run(options):  # a row at a time; a spinner would take part in what is measured
+            rows.append(row)
+            console.print("  " + ", ".join(f"{key} {value}" for key, value in row.items() if key not in _NOT_SHOWN))
+    finally:  # what was measured before a failure holds
+        _finish(name, question, rows, options, getattr(module, "SHOWN", None), console)
+
+
+def _finish(
+    name: str, question: str, rows: list[dict[str, Any]], options: Options, shown: tuple[str, ...] | None,
+    console: Console,
+) -> None:  # fmt: skip
     if not rows:
         console.print("nothing to measure here yet")
         return
-    console.print(_table(question, rows, getattr(module, "SHOWN", None)))
+    console.print(_table(question, rows, shown))
     if options.quick:
         console.print("too quick for figures: nothing is written")
     else:
