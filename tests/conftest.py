@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # An example may be the first to compile a kernel, or run on a busy machine: how long it takes is no law.
-# Half of what Hypothesis does by itself: `make test-long` tries far more.
-settings.register_profile("tidings", deadline=None, max_examples=50)
+# A quarter of what Hypothesis does by itself: `make test-long` tries far more.
+settings.register_profile("tidings", deadline=None, max_examples=25)
 settings.load_profile("tidings")
 
 

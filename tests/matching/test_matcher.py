@@ -33,7 +33,7 @@ SUBSCRIPTIONS = [
 PAIRS = [(0, "cheap"), (0, "all"), (0, "ratio"), (1, "big"), (1, "unnamed"), (1, "all"), (2, "unnamed"), (2, "all")]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(cases(events=10, filters=12))
 def test_the_matcher_finds_what_the_oracle_finds(case: Case) -> None:
     readable = case.readable()

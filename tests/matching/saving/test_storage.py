@@ -78,7 +78,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 # ---------------------------------------------------------------------- the same matcher
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases(events=10, filters=12))
 def test_a_loaded_matcher_finds_what_the_saved_one_finds(case: Case, path: Path) -> None:
     subscriptions = case.readable()

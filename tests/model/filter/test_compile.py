@@ -153,7 +153,7 @@ def _same_shape(draw: st.DrawFn) -> list[str]:
     return filters
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(_same_shape())
 def test_a_plan_gives_what_the_full_parse_gives(filters: list[str]) -> None:
     planned = compile_filters(filters, DOMAIN, on_error="reject")
@@ -176,7 +176,7 @@ def _many_literals(draw: st.DrawFn) -> list[str]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(_many_literals())
 def test_a_plan_gives_every_filter_its_own_literals(filters: list[str]) -> None:
     planned = compile_filters(filters, DOMAIN, on_error="reject")
