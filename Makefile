@@ -41,7 +41,8 @@ run: $(STAMP) ## see it work: real flights against a few thousand filters
 	@$(BIN)/python -m tidings demo
 
 test: $(STAMP) ## the test suite, but for what takes minutes
-	@$(BIN)/python -m pytest -q -m "not long"
+	@$(BIN)/python -m pytest -q -m "not spark and not long"
+	@$(BIN)/python -m pytest -q -m "spark and not long"
 
 test-long: $(STAMP) ## only the tests that take minutes
 	@$(BIN)/python -m pytest -q -m long

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 # A quarter of what Hypothesis does by itself: `make test-long` tries far more.
 settings.register_profile("tidings", deadline=None, max_examples=25)
 settings.load_profile("tidings")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Every core for tests without Spark; with Spark in one process, whose session has all cores itself."""
+    return os.cpu_count() or 1 if config.getoption("-m").startswith("not spark") else 0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
