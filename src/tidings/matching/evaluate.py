@@ -87,6 +87,9 @@ class _Evaluation:
             case ArrayContains(array, item):
                 return self._array_contains(self.of(array), self.of(item))
             case Like(operand, pattern, escape):
+                text = values.contained_text(pattern, escape)
+                if text is not None and isinstance(operand, Reference):
+                    return self._found(operand, pc.match_substring, text)  # a search needs no automaton
                 return self._find(values.like_to_re2(pattern, escape), operand)
             case RLike(operand, pattern):
                 return self._find(pattern, operand)
@@ -126,12 +129,14 @@ class _Evaluation:
 
     def _find(self, pattern: str, operand: Expression) -> Column:
         if isinstance(operand, Reference):  # Arrow has the same RE2, without a call a value
-            texts, number, valid = self._columns.distinct(operand.path)
-            found: ArrowArray = pc.match_substring_regex(texts, pattern)
-            matched = np.append(found.to_numpy(zero_copy_only=False), False)  # NULL has the number -1
-            return Column(matched[number[self._rows]], valid[self._rows])
+            return self._found(operand, pc.match_substring_regex, pattern)
         compiled = values.compile_re2(pattern)
         return _each(lambda text: bool(compiled.search(text)), None, self.of(operand))
+
+    def _found(self, operand: Reference, search: Callable[[ArrowArray, str], ArrowArray], sought: str) -> Column:
+        texts, number, valid = self._columns.distinct(operand.path)
+        matched = np.append(search(texts, sought).to_numpy(zero_copy_only=False), False)  # NULL has the number -1
+        return Column(matched[number[self._rows]], valid[self._rows])
 
     def _array_contains(self, arrays: Column, items: Column) -> Column:
         def contains(array: list[Any], item: Any) -> bool | None:

@@ -17,6 +17,7 @@ from tidings.model.filter.values import (
     cast,
     compare,
     compile_re2,
+    contained_text,
     length,
     like_to_re2,
     lower,
@@ -211,6 +212,22 @@ def test_like_matches_the_whole_string(pattern: str, escape: str, matching: list
     compiled = compile_re2(like_to_re2(pattern, escape))
     assert [text for text in matching if not compiled.search(text)] == []
     assert [text for text in others if compiled.search(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "escape", "text"),
+    [
+        ("%7%", "\\", "7"), ("%a.*%", "\\", "a.*"), ("%%", "\\", ""), ("%😀\n%", "\\", "😀\n"), ("%a\\b%", "|", "a\\b"),
+        ("%", "\\", None), ("a%", "\\", None), ("%a", "\\", None), ("%a%b%", "\\", None), ("%a_b%", "\\", None),
+        ("%a\\%b%", "\\", None), ("%%%%", "%", None), ("", "\\", None),
+    ],
+)  # fmt: skip
+def test_a_like_pattern_that_seeks_one_text_is_told(pattern: str, escape: str, text: str | None) -> None:
+    assert contained_text(pattern, escape) == text
+    if text is not None:
+        sought = compile_re2(like_to_re2(pattern, escape))
+        for value in ("", text, f"x{text}", f"{text}\n", "a7b", "xaxxb", "\n"):
+            assert bool(sought.search(value)) == (text in value)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def like_to_re2(pattern: str, escape: str = "\\") -> str:
     return f"(?s)\\A{''.join(parts)}\\z"
 
 
+def contained_text(pattern: str, escape: str = "\\") -> str | None:
+    """The text that a `LIKE` pattern wants anywhere in a value, where it wants nothing else: 'x' of '%x%'."""
+    inner = pattern[1:-1]
+    plain = len(pattern) > 1 and pattern[0] == pattern[-1] == "%" != escape
+    return inner if plain and not {"%", "_", escape} & set(inner) else None
+
+
 @lru_cache(maxsize=1024)
 def compile_re2(pattern: str) -> Pattern:
     """Compile for RE2, in bounded memory; ValueError with RE2's reason where it cannot."""
