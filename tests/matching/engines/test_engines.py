@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidings import Attribute, Domain
+from tidings import Attribute, Domain, Matcher
 from tidings.matching import index as index_module
 from tidings.matching.columns import Columns
 from tidings.matching.engines import blocks, simd
@@ -152,6 +152,17 @@ def test_the_ends_of_64_bits_are_told_apart_and_from_null(values: list[int | Non
     filters = compile_filters(texts, domain)
     columns = Columns(read_events([{"x": value, "y": 1} for value in values], domain))
     assert _found(build_index(filters), filters, texts, columns) == _scanned(filters, columns)
+
+
+def test_equalities_on_two_attributes_whose_cells_have_the_same_key_are_told_apart() -> None:
+    prime, wrapped = 0x9E3779B97F4A7C15, 1 << 64  # what makes a key of a code and the number of its attribute
+    one = 12345
+    other = (one ^ prime ^ (2 * prime) % wrapped) % wrapped
+    other -= wrapped if other >= wrapped // 2 else 0
+    domain = Domain("d", [Attribute("a", "bigint"), Attribute("b", "bigint")])
+    matcher = Matcher([(1, f"a = {one}"), (2, f"b = {other}")], domain)
+    events = [{"a": one, "b": 0}, {"a": 0, "b": other}, {"a": one, "b": other}, {"a": other, "b": one}]
+    assert sorted(matcher.match(events).pairs()) == [(0, 1), (1, 2), (2, 1), (2, 2)]
 
 
 def test_a_filter_with_many_intervals_on_several_attributes_stays_small_and_exact() -> None:

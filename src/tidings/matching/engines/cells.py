@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tidings.matching.engines.encode import CELL_BITS, Encoded, RowCells
 from tidings.matching.engines.entries import Entries
 from tidings.matching.engines.pairs import Pairs, Runs
-from tidings.matching.engines.simd import LANES, lowest_bit, ranges_holding
+from tidings.matching.engines.simd import LANES, lowest_bit, prefetch, ranges_holding
 
 EXACT = 15  # the grid of equalities: a key is a code
 # The other grids: a key is a cell's number shifted right by 0, 3, 6, 9 or 12 bits. More grids would have fewer
@@ -35,6 +35,7 @@ _LARGE = 128  # entries
 _ANY = -1  # the attribute of a group whose entries are not compared as bytes
 _SURE = -2  # and of one whose entries match whoever looks there: the first of its cell
 _CANDIDATES = 1 << 13  # gathered before they are verified together
+_LOOKED = 64  # events that look for their cells together
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -57,10 +58,10 @@ class Cells:
     low_bytes: npt.NDArray[np.uint8]
     high_bytes: npt.NDArray[np.uint8]
     outputs: npt.NDArray[np.int32]
-    # Of each entry the constraint that is checked first, and where its others are.
-    check_attributes: npt.NDArray[np.int16]
-    check_bounds: npt.NDArray[np.int64]  # low and high, side by side: they are read together
-    offsets: npt.NDArray[np.int32]
+    # Of each entry the constraint that is checked first, as bytes: a row of `values`, the low and the high byte in one
+    # number, so that the entries of a cell lie near to each other.
+    checks: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.int32]  # and where its constraints are, in codes
     attributes: npt.NDArray[np.int16]
     bounds: npt.NDArray[np.int64]
     longest: int  # cell
@@ -83,11 +84,10 @@ class Cells:
             count, run, run_count, kind, event, more = _match(
                 self.kinds, events.codes, events.cells, values, self.table_keys, self.table_cells, self.cell_kinds,
                 self.cell_groups, self.group_attributes, self.group_entries, self.group_widths, self.group_steps,
-                self.steps, self.low_bytes, self.high_bytes, self.outputs, self.check_attributes, self.check_bounds,
-                self.offsets, self.attributes, self.bounds, candidate_events, candidate_entries,
-                np.uint64(self.longest), pairs.events, pairs.outputs, np.uint64(pairs.count), runs.events,
-                runs.starts, runs.outputs, np.uint64(runs.runs), np.uint64(runs.count), np.uint64(kind),
-                np.uint64(event),
+                self.steps, self.low_bytes, self.high_bytes, self.outputs, self.checks, self.offsets,
+                self.attributes, self.bounds, candidate_events, candidate_entries, np.uint64(self.longest),
+                pairs.events, pairs.outputs, np.uint64(pairs.count), runs.events, runs.starts, runs.outputs,
+                np.uint64(runs.runs), np.uint64(runs.count), np.uint64(kind), np.uint64(event),
             )  # fmt: skip
             pairs.count, runs.runs, runs.count = int(count), int(run), int(run_count)
             tried += int(more)
@@ -112,26 +112,28 @@ def cells_index(
     exact = entries.lows[second] == entries.highs[second]
     sure = (second < 0) & (row_kinds[filed] % 16 == EXACT)
     group = np.where(second >= 0, 2 * entries.attributes[second] + exact, np.where(sure, _SURE, _ANY))
-    order = np.lexsort((group, keys))
+    order = np.lexsort((group, kind, keys))
     keys, group, kind, second, chosen = keys[order], group[order], kind[order], second[order], chosen[order]
-    new_cell = np.r_[True, keys[1:] != keys[:-1]]
-    new_group = new_cell | np.r_[True, group[1:] != group[:-1]]
+    new_cell = _changes(keys) | _changes(kind)  # keys of two kinds may be the same number
+    new_group = new_cell | _changes(group)
     small = np.diff(np.r_[np.flatnonzero(new_group), len(keys)])[np.cumsum(new_group) - 1] < MIN_GROUP
     group[small & (group >= 0)] = _ANY  # a group is worth its visit only where it has some entries
     low_bytes, high_bytes = _byte_ranges(group, second, entries, cells)
-    order = np.lexsort((low_bytes, group, keys))
+    order = np.lexsort((low_bytes, group, kind, keys))
     keys, group, kind, chosen = keys[order], group[order], kind[order], chosen[order]
     low_bytes, high_bytes = low_bytes[order], high_bytes[order]
-    new_cell = np.r_[True, keys[1:] != keys[:-1]]
-    new_group = new_cell | np.r_[True, group[1:] != group[:-1]]
+    new_cell = _changes(keys) | _changes(kind)
+    new_group = new_cell | _changes(group)
     cell_starts, group_starts = np.flatnonzero(new_cell), np.flatnonzero(new_group)
     group_steps, steps = _steps(group[group_starts], group_starts, low_bytes)
     table_keys, table_cells = _table(keys[cell_starts])
     counts = entries.offsets[chosen + 1] - entries.offsets[chosen]
     ends = np.cumsum(counts)
     rows = row_order[np.repeat(entries.offsets[chosen] - ends + counts, counts) + np.arange(counts.sum())]
-    firsts = ends - counts
-    others = np.delete(rows, firsts)
+    # Who looks in a cell of equalities has the code that its entries ask for: nobody need ask again.
+    asked = np.ones(len(entries.attributes), bool)
+    asked[filed[row_kinds[filed] % 16 == EXACT]] = False
+    others = rows[asked[rows]]
     return Cells(
         kinds=kinds.astype(np.int64),
         table_keys=table_keys,
@@ -147,17 +149,23 @@ def cells_index(
         low_bytes=np.r_[low_bytes, np.zeros(LANES, np.uint8)],
         high_bytes=np.r_[high_bytes, np.zeros(LANES, np.uint8)],
         outputs=outputs[chosen],
-        check_attributes=entries.attributes[rows[firsts]],
-        check_bounds=_bounds(entries, rows[firsts]),
-        offsets=np.r_[0, np.cumsum(counts - 1)].astype(np.int32),
+        checks=_checks(rows[ends - counts], entries, cells),
+        offsets=np.r_[0, np.cumsum(asked[rows])[ends - 1]].astype(np.int32),
         attributes=entries.attributes[others],
-        bounds=_bounds(entries, others),
+        bounds=np.column_stack([entries.lows[others], entries.highs[others]]),
         longest=int(np.diff(np.r_[cell_starts, len(keys)]).max()),
     )
 
 
-def _bounds(entries: Entries, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.column_stack([entries.lows[rows], entries.highs[rows]])
+def _changes(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a value is another than the one before; at the first."""
+    return np.r_[True, values[1:] != values[:-1]]
+
+
+def _checks(rows: npt.NDArray[np.int64], entries: Entries, cells: RowCells) -> npt.NDArray[np.uint32]:
+    groups = 2 * entries.attributes[rows].astype(np.int64) + (entries.lows[rows] == entries.highs[rows])
+    low_bytes, high_bytes = _byte_ranges(groups, rows, entries, cells)
+    return np.asarray((groups << 16 | high_bytes.astype(np.int64) << 8 | low_bytes).astype(np.uint32))
 
 
 def _byte_ranges(
@@ -249,20 +257,19 @@ def _bytes(codes: Any, cells: Any, values: Any) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def _verify(
-    candidates: Any, candidate_events: Any, candidate_entries: Any, codes: Any, check_attributes: Any,
-    check_bounds: Any,
-    offsets: Any, attributes: Any, bounds: Any, outputs: Any, out_events: Any,
-    out_outputs: Any, count: Any,
+    candidates: Any, candidate_events: Any, candidate_entries: Any, codes: Any, values: Any, checks: Any,
+    offsets: Any, attributes: Any, bounds: Any, outputs: Any, out_events: Any, out_outputs: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """Write the candidates that hold: first one check of each, without a branch to mispredict, then what is left."""
+    """Write the candidates that hold: first one check of each, without a branch to mispredict, then all in codes."""
     one_more = np.uint64(1)
     left = np.uint64(0)
     for i in range(candidates):
         event, entry = np.uint64(candidate_events[i]), np.uint64(candidate_entries[i])
-        code = codes[event, np.uint64(check_attributes[entry])]
+        check = checks[entry]
+        value = values[np.uint64(check >> np.uint32(16)), event]
         candidate_events[left] = np.uint32(event)
         candidate_entries[left] = np.uint32(entry)
-        left += np.uint64((code >= check_bounds[entry, 0]) & (code <= check_bounds[entry, 1]))
+        left += np.uint64((value >= np.uint8(check)) & (value <= np.uint8(check >> np.uint32(8))))
     for i in range(left):
         event, entry = np.uint64(candidate_events[i]), np.uint64(candidate_entries[i])
         inside = True
@@ -280,12 +287,13 @@ def _verify(
 @numba.njit(cache=True, nogil=True)
 def _gather(
     first: Any, last: Any, event: Any, values: Any, group_attributes: Any, group_entries: Any,
-    group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any, high_bytes: Any,
+    group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any, high_bytes: Any, checks: Any,
     candidate_events: Any, candidate_entries: Any, candidates: Any,
 ) -> Any:  # fmt: skip
     """The entries of some groups that an event may satisfy, as far as bytes tell."""
     one, one_more, lanes = np.uint32(1), np.uint64(1), np.uint64(LANES)
     low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
+    checks_base = np.uint64(checks.ctypes.data)
     for group in range(first, last):
         entry, end = np.uint64(group_entries[group]), np.uint64(group_entries[group + one_more])
         attribute = group_attributes[group]
@@ -308,7 +316,9 @@ def _gather(
                 matched = np.uint32(matched & ((one << np.uint32(end - entry)) - one))
             while matched != 0:
                 candidate_events[candidates] = np.uint32(event)
-                candidate_entries[candidates] = np.uint32(entry + np.uint64(lowest_bit(matched)))
+                candidate = entry + np.uint64(lowest_bit(matched))
+                candidate_entries[candidates] = np.uint32(candidate)
+                prefetch(checks_base + candidate * np.uint64(4))
                 candidates += one_more
                 matched = np.uint32(matched & (matched - one))
             entry += lanes
@@ -316,68 +326,127 @@ def _gather(
 
 
 @numba.njit(cache=True, nogil=True)
+def _find(
+    kind: Any, attribute: Any, level: Any, probes: Any, event: Any, last: Any, codes: Any, cells: Any,
+    table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any, group_entries: Any, low_bytes: Any,
+    high_bytes: Any, keys: Any, found: Any,
+) -> None:  # fmt: skip
+    """The cells in which some events look, -1 for none: step by step for all, so that they wait for memory together."""
+    one_more, mask = np.uint64(1), np.uint64(len(table_keys) - 1)
+    keys_base, cells_base = np.uint64(table_keys.ctypes.data), np.uint64(table_cells.ctypes.data)
+    kinds_base, groups_base = np.uint64(cell_kinds.ctypes.data), np.uint64(cell_groups.ctypes.data)
+    entries_base = np.uint64(group_entries.ctypes.data)
+    low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
+    looked = np.uint64(0)
+    while event < last:
+        for probe in range(probes):
+            key = codes[event, attribute]
+            if level != EXACT:
+                key = (np.int64(cells[attribute, event]) >> level) - probe
+            found[looked] = 0 if key >= 0 or level == EXACT else -1
+            keys[looked] = _cell_key(kind, level, key)
+            place = keys[looked] & mask
+            prefetch(keys_base + place * np.uint64(8))
+            prefetch(cells_base + place * np.uint64(4))
+            looked += one_more
+        event += one_more
+    for i in range(looked):
+        if found[i] < 0:
+            continue
+        place = keys[i] & mask
+        while table_cells[place] >= 0 and table_keys[place] != keys[i]:
+            place = (place + one_more) & mask
+        found[i] = table_cells[place]
+        if found[i] >= 0:
+            prefetch(kinds_base + np.uint64(found[i]) * np.uint64(4))
+            prefetch(groups_base + np.uint64(found[i]) * np.uint64(4))
+    for i in range(looked):
+        if found[i] < 0:
+            continue
+        if np.uint64(cell_kinds[np.uint64(found[i])]) != kind:  # another kind's cell has the same key
+            found[i] = _next_of_kind(kind, keys[i], table_keys, table_cells, cell_kinds)
+            if found[i] < 0:
+                continue
+        prefetch(entries_base + np.uint64(cell_groups[np.uint64(found[i])]) * np.uint64(4))
+    for i in range(looked):
+        if found[i] >= 0:
+            entry = np.uint64(group_entries[np.uint64(cell_groups[np.uint64(found[i])])])
+            prefetch(low_base + entry)
+            prefetch(high_base + entry)
+
+
+@numba.njit(cache=True, nogil=True)
+def _next_of_kind(kind: Any, key: Any, table_keys: Any, table_cells: Any, cell_kinds: Any) -> Any:
+    mask = np.uint64(len(table_keys) - 1)
+    place = key & mask
+    while table_cells[place] >= 0:
+        if table_keys[place] == key and np.uint64(cell_kinds[np.uint64(table_cells[place])]) == kind:
+            break
+        place = (place + np.uint64(1)) & mask
+    return table_cells[place]
+
+
+@numba.njit(cache=True, nogil=True)
 def _match(
     kinds: Any, codes: Any, cells: Any, values: Any, table_keys: Any, table_cells: Any, cell_kinds: Any,
     cell_groups: Any, group_attributes: Any, group_entries: Any, group_widths: Any, group_steps: Any, steps: Any,
-    low_bytes: Any, high_bytes: Any, outputs: Any, check_attributes: Any, check_bounds: Any,
-    offsets: Any, attributes: Any, bounds: Any, candidate_events: Any, candidate_entries: Any, longest: Any,
+    low_bytes: Any, high_bytes: Any, outputs: Any, checks: Any, offsets: Any, attributes: Any, bounds: Any,
+    candidate_events: Any, candidate_entries: Any, longest: Any,
     out_events: Any, out_outputs: Any, count: Any, run_events: Any, run_starts: Any, run_outputs: Any, run: Any,
     run_count: Any, kind: Any, event: Any,
 ) -> Any:  # fmt: skip
     """Fills the output from (kind, event) on; stops where it might not hold the candidates that come next."""
-    one_more, mask = np.uint64(1), np.uint64(len(table_keys) - 1)
+    one_more = np.uint64(1)
     capacity, room = np.uint64(len(candidate_events)), np.uint64(len(out_events))
     most_runs, run_room = np.uint64(len(run_events)), np.uint64(len(run_outputs))
     events = np.uint64(codes.shape[0])
     candidates = tried = np.uint64(0)
+    keys, found = np.empty(2 * _LOOKED, np.uint64), np.empty(2 * _LOOKED, np.int64)
     while kind < np.uint64(len(kinds)):
         attribute, level = np.uint64(kinds[kind] >> 4), kinds[kind] & 15
         # A range is filed under the cell it begins in: an event looks in its own cell, and in the one before.
-        probes = 1 if level == EXACT else 2
+        probes = np.uint64(1 if level == EXACT else 2)
+        first_event = last_event = event
         while event < events:
+            if event == last_event:
+                first_event, last_event = event, min(events, event + np.uint64(_LOOKED))
+                _find(
+                    kind, attribute, level, probes, event, last_event, codes, cells, table_keys, table_cells,
+                    cell_kinds, cell_groups, group_entries, low_bytes, high_bytes, keys, found,
+                )  # fmt: skip
             full = run == most_runs or run_room - run_count < longest
-            if full or candidates + np.uint64(probes) * longest > capacity:
+            if full or candidates + probes * longest > capacity:
                 tried += candidates
                 count = _verify(
-                    candidates, candidate_events, candidate_entries, codes, check_attributes, check_bounds, offsets,
-                    attributes, bounds, outputs, out_events, out_outputs, count,
+                    candidates, candidate_events, candidate_entries, codes, values, checks, offsets, attributes,
+                    bounds, outputs, out_events, out_outputs, count,
                 )  # fmt: skip
                 candidates = np.uint64(0)
                 if full or room - count < capacity:
                     return count, run, run_count, kind, event, tried
-            for probe in range(probes):
-                key = codes[event, attribute]
-                if level != EXACT:
-                    key = (np.int64(cells[attribute, event]) >> level) - probe
-                    if key < 0:
-                        continue
-                wanted = _cell_key(kind, level, key)
-                place = wanted & mask
-                while table_cells[place] >= 0:
-                    if table_keys[place] == wanted and np.uint64(cell_kinds[table_cells[place]]) == kind:
-                        cell = np.uint64(table_cells[place])
-                        first, last = np.uint64(cell_groups[cell]), np.uint64(cell_groups[cell + one_more])
-                        if group_attributes[first] == _SURE:
-                            run_events[run], run_starts[run] = event, run_count
-                            run += one_more
-                            for entry in range(
-                                np.uint64(group_entries[first]), np.uint64(group_entries[first + one_more])
-                            ):
-                                run_outputs[run_count] = outputs[entry]
-                                run_count += one_more
-                            first += one_more
-                        candidates = _gather(
-                            first, last, event, values, group_attributes, group_entries, group_widths, group_steps,
-                            steps, low_bytes, high_bytes, candidate_events, candidate_entries, candidates,
-                        )  # fmt: skip
-                        break
-                    place = (place + one_more) & mask
+            looked = (event - first_event) * probes
+            for i in range(looked, looked + probes):
+                if found[i] < 0:
+                    continue
+                cell = np.uint64(found[i])
+                first, last = np.uint64(cell_groups[cell]), np.uint64(cell_groups[cell + one_more])
+                if group_attributes[first] == _SURE:
+                    run_events[run], run_starts[run] = event, run_count
+                    run += one_more
+                    for entry in range(np.uint64(group_entries[first]), np.uint64(group_entries[first + one_more])):
+                        run_outputs[run_count] = outputs[entry]
+                        run_count += one_more
+                    first += one_more
+                candidates = _gather(
+                    first, last, event, values, group_attributes, group_entries, group_widths, group_steps,
+                    steps, low_bytes, high_bytes, checks, candidate_events, candidate_entries, candidates,
+                )  # fmt: skip
             event += one_more
         event = np.uint64(0)
         kind += one_more
     tried += candidates
     count = _verify(
-        candidates, candidate_events, candidate_entries, codes, check_attributes, check_bounds, offsets,
+        candidates, candidate_events, candidate_entries, codes, values, checks, offsets,
         attributes, bounds, outputs, out_events, out_outputs, count,
     )  # fmt: skip
     return count, run, run_count, kind, event, tried

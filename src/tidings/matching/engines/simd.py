@@ -96,6 +96,20 @@ def count_bits(typingctx, bits):
 
 
 @intrinsic
+def prefetch(typingctx, address):
+    """Have a cache line brought near, to be read soon: where a loop would wait for one after the other."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], _BYTE.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [place.type, _WORD, _WORD, _WORD])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [place, ir.Constant(_WORD, 0), ir.Constant(_WORD, 3), ir.Constant(_WORD, 1)])
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), generate
+
+
+@intrinsic
 def write_chosen(typingctx, numbers, bits, to):
     """Write those of 32 numbers of 32 bits whose bit is set one after the other."""
 
