@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  $$chosen -m venv --clear $(VENV); \
 	fi; \
 	echo "Installing the dependencies (the first time takes a few minutes: pyspark alone is 490 MB)"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[service,postgresql,dev]'
 	@touch $@
 
 run: $(STAMP) ## see it work: real flights against a few thousand filters

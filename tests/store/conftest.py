@@ -1,14 +1,22 @@
-"""A disk that can be watched and broken: SQLite's own file layer, with ours in front."""
+"""A disk that can be watched and broken, SQLite's own file layer with ours in front; and a PostgreSQL server."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+
+from tidings.store.catalogue import Catalogue
 
 
 class Disk(apsw.VFS):
@@ -64,3 +72,86 @@ def disk() -> Iterator[Disk]:
     watched = Disk()
     yield watched
     watched.unregister()
+
+
+class PostgreSQL:
+    """A server of our own on a loopback port, with a role that owns databases and is no superuser."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._numbers = count()
+
+    def url(self, database: str, user: str = "tidings") -> str:
+        return f"postgresql://{user}@127.0.0.1:{self._port}/{database}"
+
+    def new_database(self) -> str:
+        name = f"catalogue{next(self._numbers)}"
+        self.execute("postgres", f"CREATE DATABASE {name} OWNER tidings")
+        return self.url(name)
+
+    def execute(self, database: str, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.url(database, "postgres"), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    places = [os.environ.get("PATH", ""), *map(str, Path("/usr/lib/postgresql").glob("*/bin"))]
+    initdb, postgres = (shutil.which(name, path=os.pathsep.join(places)) for name in ("initdb", "postgres"))
+    if initdb is None or postgres is None:
+        pytest.skip("NO POSTGRESQL HERE, the catalogue is not tested with it: apt-get install postgresql")
+    pytest.importorskip("psycopg", reason="pip install 'psycopg[binary]'")
+    # It refuses to run as root, and its user may not go where pytest keeps what is temporary.
+    user: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.getuid() == 0 else {}
+    folder = Path(tempfile.mkdtemp(prefix="tidings-postgresql-"))
+    server = None
+    try:
+        if user:
+            shutil.chown(folder, "postgres", "postgres")
+        command = [initdb, "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync", str(folder / "data")]
+        subprocess.run(command, check=True, capture_output=True, cwd=folder, **user)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        options = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+        command = [postgres, "-D", str(folder / "data"), *(f"--{name}={value}" for name, value in options.items())]
+        with (folder / "output").open("wb") as output:
+            server = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, **user)
+        running = PostgreSQL(port)
+        _wait_for(running, server, folder / "output")
+        running.execute("postgres", "CREATE ROLE tidings LOGIN")
+        yield running
+    finally:
+        if server is not None:
+            server.terminate()
+            server.wait(timeout=30)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for(server: PostgreSQL, process: subprocess.Popen[bytes], output: Path) -> None:
+    import psycopg
+
+    give_up = time.monotonic() + 60
+    while True:
+        try:
+            return server.execute("postgres", "SELECT 1")
+        except psycopg.OperationalError:
+            if process.poll() is not None or time.monotonic() > give_up:
+                pytest.fail(f"PostgreSQL does not start:\n{output.read_text()}")
+            time.sleep(0.05)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def catalogue_place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a catalogue can be made: both databases have to behave the same."""
+    if request.param == "sqlite":
+        return str(tmp_path / "catalogue.sqlite")
+    server: PostgreSQL = request.getfixturevalue("postgresql")
+    return server.new_database()
+
+
+@pytest.fixture
+def catalogue(catalogue_place: str) -> Iterator[Catalogue]:
+    with Catalogue(catalogue_place) as opened:
+        yield opened

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.store.notifications import BATCHES_KEPT, LOG, Notifications, NotificationsError
+from tidings.store import notifications
+from tidings.store.notifications import BATCHES_KEPT, LOADS_KEPT, LOG, Notifications, NotificationsError
 
 
 def matches(rows: dict[int, list[Any]], source: str | None = None) -> pa.Table:
@@ -113,3 +114,159 @@ def test_the_store_is_the_set_of_what_was_loaded(batches: list[dict[int, list[in
         assert sorted(store.pairs()) == sorted(
             {(at, id_) for rows in batches for at, ids in rows.items() for id_ in ids}
         )
+
+
+# Mailboxes.
+
+
+def overflowed(store: Notifications, subscription: int) -> list[int]:
+    return [row.position for row in store.overflowed(subscription)]
+
+
+def test_what_finds_its_mailbox_full_has_overflowed_and_is_there_once(tmp_path: Path) -> None:
+    with Notifications(tmp_path / "store", max_waiting=3) as store:
+        assert load(store, {3: [7, 8], 1: [7], 2: [7], 4: [7]}, batch=0) == 4
+        assert (store.positions_of(7), overflowed(store, 7), store.positions_of(8)) == ([1, 2, 3], [4], [3])
+        assert load(store, {3: [7, 8], 1: [7], 2: [7], 4: [7]}, batch=0) == 0
+        assert store.prune({7: 2}) == 2
+        assert load(store, {3: [7, 8], 1: [7], 2: [7], 4: [7]}, batch=0, query="another") == 0
+        assert (store.positions_of(7), overflowed(store, 7)) == ([3], [4])
+        assert load(store, {5: [7], 6: [7], 9: [7]}, batch=1) == 2
+        assert (store.positions_of(7), overflowed(store, 7)) == ([3, 5, 6], [4, 9])
+        assert (store.waiting(7), store.waiting(8), store.waiting(9)) == (3, 1, 0)
+        assert [row.position for row in store.overflowed(7, after=4, limit=1)] == [9]
+        assert store.forget_before(9) == 1
+        assert overflowed(store, 7) == [9]
+
+
+def test_the_bound_is_the_files_and_holds_for_who_opens_it_next(tmp_path: Path) -> None:
+    with Notifications(tmp_path / "store") as store:
+        assert store.max_waiting is None
+        load(store, {1: [7], 2: [7]}, batch=0)
+        with pytest.raises(NotificationsError, match="has no mailboxes to prune; open it with max_waiting"):
+            store.prune({7: 1})
+    with Notifications(tmp_path / "store", max_waiting=2) as store:
+        assert store.waiting(7) == 2
+        assert store.woken(0)[1] == [7]
+    with Notifications(tmp_path / "store") as store:
+        assert store.max_waiting == 2
+        assert load(store, {3: [7]}, batch=1) == 0
+        assert overflowed(store, 7) == [3]
+
+
+def test_what_was_acknowledged_does_not_come_back(tmp_path: Path) -> None:
+    with Notifications(tmp_path / "store", max_waiting=10) as store:
+        load(store, {1: [7, 8], 2: [7, 8], 3: [7]}, batch=0)
+        assert store.prune({7: 2, 8: 1, 9: 5}) == 3
+        assert store.prune({7: 1}) == 0
+        assert load(store, {1: [7, 8], 2: [7, 8], 3: [7], 4: [9], 6: [9]}, batch=0, query="from the start") == 1
+        assert sorted(store.pairs()) == [(2, 8), (3, 7), (6, 9)]
+        assert [store.waiting(each) for each in (7, 8, 9)] == [1, 1, 1]
+        store.forget([7, 9])
+        assert sorted(store.pairs()) == [(2, 8)]
+
+
+def test_a_load_wakes_those_that_got_something(tmp_path: Path) -> None:
+    with Notifications(tmp_path / "store", max_waiting=10) as store:
+        assert store.woken(0) == (0, [])
+        load(store, {1: [7, -8]}, batch=0)
+        load(store, {}, batch=1)
+        first, woken = store.woken(0)
+        assert woken == [-8, 7]
+        load(store, {1: [7], 2: [9]}, batch=2)
+        second, woken = store.woken(first)
+        assert woken == [9], "7 had that already"
+        assert store.woken(second) == (second, [])
+        assert store.woken(0) == (second, [-8, 7, 9])
+        assert store.woken(second + 100) == (second, [-8, 7, 9]), "of another file, perhaps: all that wait"
+    with Notifications(tmp_path / "store") as store:
+        assert store.woken(second) == (second, [])
+        load(store, {3: [7]}, batch=3)
+        assert store.woken(second)[1] == [7]
+
+
+def test_who_has_slept_too_long_is_told_of_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Notifications(tmp_path / "store", max_waiting=10) as store:
+        load(store, {1: [7], 2: [8]}, batch=0)
+        last, _ = store.woken(0)
+        store.prune({7: 1})
+        for batch in range(1, LOADS_KEPT + 2):
+            load(store, {100 + batch: [9]}, batch=batch)
+        assert store.woken(last)[1] == [8, 9]
+        last, _ = store.woken(last)
+        monkeypatch.setattr(notifications, "MAX_WOKEN", 2)
+        load(store, {1000: [20, 21, 22]}, batch=1000)
+        assert store.woken(last)[1] == [8, 9, 20, 21, 22]
+
+
+def test_queries_over_history_are_none_that_a_stream_goes_on_from(tmp_path: Path) -> None:
+    with Notifications(tmp_path / "store") as store:
+        load(store, {1: [7]}, batch=0, query="replay-7")
+        load(store, {2: [7]}, batch=0, query="q")
+        assert store.queries() == ["q"]
+        assert store.reached("replay-7") == {LOG: 1}
+
+
+def test_a_file_of_the_first_format_is_upgraded_and_one_to_come_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with Notifications(path) as store:
+        load(store, {1: [7, 8], 2: [7]}, batch=0)
+    with sqlite3.connect(path) as other:
+        for table in ("mailboxes", "overflowed", "loads", "bound"):
+            other.execute(f"DROP TABLE {table}")
+        other.execute("PRAGMA user_version = 1")
+    other.close()
+    with Notifications(path, max_waiting=2) as store:
+        assert sorted(store.pairs()) == [(1, 7), (1, 8), (2, 7)]
+        assert store.waiting(7) == 2
+        load(store, {3: [7, 8]}, batch=1)
+        assert (overflowed(store, 7), store.positions_of(8, before=3), store.positions_of(8, after=1)) == (
+            [3],
+            [1],
+            [3],
+        )
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA user_version = 3")
+    other.close()
+    with pytest.raises(NotificationsError, match="has format 3, and this is Tidings with format 2"):
+        Notifications(path)
+
+
+@given(
+    st.integers(1, 4),
+    st.lists(
+        st.one_of(
+            st.dictionaries(st.integers(0, 12), st.lists(st.integers(0, 2), unique=True), max_size=8),
+            st.tuples(st.integers(0, 2), st.integers(0, 12)),
+        ),
+        max_size=10,
+    ),
+)
+def test_mailboxes_are_bounded_and_lose_nothing(room: int, steps: list[Any]) -> None:
+    waiting: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+    over: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
+    pruned = {0: -1, 1: -1, 2: -1}
+    with Notifications(":memory:", max_waiting=room) as store:
+        for number, step in enumerate(steps):
+            seen, _ = store.woken(0)
+            if isinstance(step, tuple):
+                subscription, position = step
+                gone = {each for each in waiting[subscription] if each <= position}
+                assert store.prune({subscription: position}) == len(gone)
+                waiting[subscription] -= gone
+                pruned[subscription] = max(position, pruned[subscription])
+                continue
+            got = set()
+            for position, subscription in sorted((at, id_) for at, ids in step.items() for id_ in ids):
+                if position <= pruned[subscription] or position in waiting[subscription] | over[subscription]:
+                    continue
+                (waiting if len(waiting[subscription]) < room else over)[subscription].add(position)
+                got.add(subscription)
+            # As the tasks of one batch give them: in several tables.
+            tables = [matches({at: ids}) for at, ids in sorted(step.items())]
+            store.load(tables, query="q", batch=number, version=1, reached={})
+            assert store.woken(seen)[1] == sorted(got)
+            for subscription in waiting:
+                assert store.positions_of(subscription) == sorted(waiting[subscription])
+                assert overflowed(store, subscription) == sorted(over[subscription])
+                assert store.waiting(subscription) == len(waiting[subscription]) <= room

@@ -7,13 +7,20 @@
 A notification is (source, position, subscription), and is there once however often it is loaded. A load is
 one transaction: its notifications, and how far the query that decided on them has come. So what is in the
 file and what the query knows of it never differ by more than the batch that was under way.
+
+A file may have bounded mailboxes, one for each subscription: what finds its mailbox full is noted as
+overflowed, and is lost to nobody. What a subscriber has acknowledged is pruned, and does not come back
+when its batch is loaded again. A load leaves word of whose mailboxes it filled, for those who deliver.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
+from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +34,13 @@ from tidings.errors import TidingsError
 
 LOG = ""  # the source of positions in the log; other sources have names, such as Kafka's topic/partition
 BATCHES_KEPT = 1_000  # of each query, to look at
+LOADS_KEPT = 256  # of which `woken` knows whose mailboxes they filled
+MAX_WOKEN = 10_000  # subscriptions of one load that are noted one by one; where there are more, all are woken
+MAX_WAITING = 100_000  # notifications in one mailbox of a service
+REPLAY = "replay-"  # what the names of queries over history begin with
 BUSY_SECONDS = 30.0
-_APPLICATION, _FORMAT = 0x54444E54, 1
+_APPLICATION, _FORMAT = 0x54444E54, 2
+_LAST = (1 << 63) - 1
 
 _TABLES = """
     CREATE TABLE notifications (
@@ -40,6 +52,18 @@ _TABLES = """
     CREATE TABLE reached (
         query TEXT NOT NULL, source TEXT NOT NULL, position INTEGER NOT NULL,
         PRIMARY KEY (query, source)) STRICT, WITHOUT ROWID;
+"""
+# What format 1 did not have.
+_MAILBOXES = """
+    CREATE TABLE mailboxes (
+        subscription ANY PRIMARY KEY NOT NULL, waiting INTEGER NOT NULL, overflowed INTEGER NOT NULL,
+        pruned INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE overflowed (
+        subscription ANY NOT NULL, source TEXT NOT NULL, position INTEGER NOT NULL, time INTEGER NOT NULL,
+        PRIMARY KEY (subscription, source, position)) STRICT, WITHOUT ROWID;
+    CREATE TABLE loads (number INTEGER PRIMARY KEY AUTOINCREMENT, subscriptions BLOB) STRICT;
+    CREATE TABLE bound (max_waiting INTEGER) STRICT;
+    INSERT INTO bound VALUES (NULL);
 """
 
 
@@ -57,18 +81,56 @@ class Batch:
     notifications: int  # that were new
 
 
-class Notifications:
-    """The notifications in a file, made where there is none. Any number read it; one process loads."""
+@dataclass(frozen=True)
+class Overflowed:
+    """A notification that found its mailbox full."""
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> None:
+    position: int
+    time: int  # microseconds since 1970
+
+
+@dataclass
+class _Mailbox:
+    """What is known of one mailbox while a batch is loaded."""
+
+    waiting: int = 0
+    overflowed: int = 0
+    pruned: int = -1
+    changed: bool = False
+
+
+class Notifications:
+    """The notifications in a file, made where there is none. Any number read it; one process loads at a time.
+
+    With `max_waiting` the file has mailboxes with room for so many from now on, whoever loads; without, it stays
+    as it is, and a new file has none: what is loaded is kept. Any thread may ask.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, max_waiting: int | None = None, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
         self.path = Path(path)
+        self._lock = threading.RLock()
         with _translated(self.path, "open"):
             self._connection = apsw.Connection(str(self.path))
-            self._connection.set_busy_timeout(round(busy_seconds * 1000))
-            self._prepare()
+            try:
+                self._connection.set_busy_timeout(round(busy_seconds * 1000))
+                self._prepare()
+                if max_waiting is not None and self.max_waiting != max_waiting:
+                    self._bound(max_waiting)
+            except BaseException:
+                self._connection.close()
+                raise
 
     def close(self) -> None:
-        self._connection.close()
+        with self._lock:
+            self._connection.close()
+
+    @property
+    def max_waiting(self) -> int | None:
+        """How many notifications a mailbox has room for; None: there are no mailboxes."""
+        bound: int | None = self._ask("SELECT max_waiting FROM bound")[0][0]
+        return bound
 
     def __enter__(self) -> Self:
         return self
@@ -85,24 +147,19 @@ class Notifications:
         not the log's `source`. A batch that was loaded before changes nothing, and has to be of the
         same version: else its events would have met other subscriptions than the first time.
         """
-        with _translated(self.path, "write to"):
-            try:
-                self._ask("BEGIN IMMEDIATE")
-                earlier = self._ask("SELECT version FROM batches WHERE query = ? AND batch = ?", query, batch)
-                if earlier and earlier[0][0] != version:
-                    raise NotificationsError(
-                        f"notifications: batch {batch} was loaded with version {earlier[0][0]} of the subscriptions, "
-                        f"and comes again with {version}: the checkpoint is of another time than {self.path}"
-                    )
-                before = self._connection.total_changes()
-                for table in matches:
-                    self._connection.executemany("INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)", _rows(table))
-                added = self._connection.total_changes() - before
-                self._say(query, batch, version, added, reached)
-                self._ask("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._ask("ROLLBACK")
+        with self._writing():
+            earlier = self._ask("SELECT version FROM batches WHERE query = ? AND batch = ?", query, batch)
+            if earlier and earlier[0][0] != version:
+                raise NotificationsError(
+                    f"notifications: batch {batch} was loaded with version {earlier[0][0]} of the subscriptions, "
+                    f"and comes again with {version}: the checkpoint is of another time than {self.path}"
+                )
+            bound = self.max_waiting
+            filling = _Plain(self._connection) if bound is None else _Mailboxes(self._connection, bound)
+            for table in matches:
+                filling.add(table)
+            added = filling.finish()
+            self._say(query, batch, version, added, reached)
         return added
 
     def _say(self, query: str, batch: int, version: int, added: int, reached: Mapping[str, int]) -> None:
@@ -129,22 +186,98 @@ class Notifications:
         return found
 
     def queries(self) -> list[str]:
-        """The queries that have loaded anything."""
-        return [query for (query,) in self._ask("SELECT DISTINCT query FROM batches")]
+        """The queries that have loaded anything, but for those over history, which follow nothing."""
+        rows = self._ask("SELECT DISTINCT query FROM batches")
+        return [query for (query,) in rows if not query.startswith(REPLAY)]
 
     def reached(self, query: str) -> dict[str, int]:
         """Of each source the position up to which a query has come: it and all before are done."""
         return dict(self._ask("SELECT source, position FROM reached WHERE query = ?", query))
 
     def positions_of(
-        self, subscription: str | int, *, after: int = -1, source: str = LOG, limit: int = -1
+        self, subscription: str | int, *, after: int = -1, before: int = _LAST, source: str = LOG, limit: int = -1
     ) -> list[int]:
         """Positions of the events that a subscription is to be told of, in their order."""
         sql = (
             "SELECT position FROM notifications WHERE subscription = ? AND source = ? AND position > ? "
-            "ORDER BY position LIMIT ?"
+            "AND position < ? ORDER BY position LIMIT ?"
         )
-        return [position for (position,) in self._ask(sql, subscription, source, after, limit)]
+        return [position for (position,) in self._ask(sql, subscription, source, after, before, limit)]
+
+    def waiting(self, subscription: str | int) -> int:
+        """How many notifications a mailbox holds."""
+        found = self._ask("SELECT waiting FROM mailboxes WHERE subscription = ?", subscription)
+        return int(found[0][0]) if found else 0
+
+    def overflowed(
+        self, subscription: str | int, *, after: int = -1, before: int = _LAST, limit: int = -1
+    ) -> list[Overflowed]:
+        """The events of the log that found a mailbox full, in their order."""
+        rows = self._ask(
+            "SELECT position, time FROM overflowed WHERE subscription = ? AND source = ? AND position > ? "
+            "AND position < ? ORDER BY position LIMIT ?",
+            subscription, LOG, after, before, limit,
+        )  # fmt: skip
+        return [Overflowed(*row) for row in rows]
+
+    def woken(self, after: int) -> tuple[int, list[int]]:
+        """The subscriptions, of those that are numbers, which got something since a load; and the last load's number.
+
+        Too many, or since a load that is long past or was of another file: all that have something waiting.
+        """
+        with self._lock, self._snapshot():
+            found = self._ask("SELECT min(number), max(number) FROM loads")
+            first, last = found[0]
+            if last is None:
+                return 0, []
+            if after == last:
+                return last, []
+            if first - 1 <= after < last:
+                blobs = self._ask("SELECT subscriptions FROM loads WHERE number > ?", after)
+                if all(blob is not None for (blob,) in blobs):
+                    return last, sorted({number for (blob,) in blobs for number in array("q", blob)})
+            rows = self._ask(
+                "SELECT subscription FROM mailboxes WHERE waiting > 0 AND typeof(subscription) = 'integer' ORDER BY 1"
+            )
+            return last, [number for (number,) in rows]
+
+    def prune(self, acknowledged: Mapping[int, int]) -> int:
+        """Remove of each subscription what it has acknowledged: the log's positions up to one. Answers how many."""
+        removed = 0
+        with self._writing():
+            if self.max_waiting is None:
+                raise NotificationsError(
+                    f"notifications: {self.path} has no mailboxes to prune; open it with max_waiting"
+                )
+            for subscription, position in acknowledged.items():
+                found = self._ask("SELECT waiting, pruned FROM mailboxes WHERE subscription = ?", subscription)
+                if found and found[0][1] >= position:
+                    continue
+                self._ask(
+                    "DELETE FROM notifications WHERE subscription = ? AND source = ? AND position <= ?",
+                    subscription, LOG, position,
+                )  # fmt: skip
+                gone = self._connection.changes()
+                removed += gone
+                self._ask(
+                    "INSERT INTO mailboxes VALUES (?1, 0, 0, ?2) "
+                    "ON CONFLICT DO UPDATE SET waiting = waiting - ?3, pruned = ?2",
+                    subscription, position, gone,
+                )  # fmt: skip
+        return removed
+
+    def forget(self, subscriptions: Iterable[int]) -> None:
+        """Remove the mailboxes of subscriptions that are no more, and what overflowed them."""
+        with self._writing():
+            for subscription in subscriptions:
+                for table in ("notifications", "overflowed", "mailboxes"):
+                    self._ask(f"DELETE FROM {table} WHERE subscription = ?", subscription)
+
+    def forget_before(self, position: int) -> int:
+        """Remove what overflowed at positions that the log has no more; answers how many."""
+        with self._writing():
+            self._ask("DELETE FROM overflowed WHERE source = ? AND position < ?", LOG, position)
+            return self._connection.changes()
 
     def pairs(self) -> Iterator[tuple[int, str | int]]:
         """Every notification as (position, subscription), for whoever wants to compare."""
@@ -161,20 +294,161 @@ class Notifications:
             self._ask("PRAGMA journal_mode = WAL")
             self._ask("BEGIN IMMEDIATE")
             if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
-                self._ask(_TABLES)
+                self._ask(_TABLES + _MAILBOXES)
                 self._ask(f"PRAGMA application_id = {_APPLICATION}")
                 self._ask(f"PRAGMA user_version = {_FORMAT}")
             self._ask("COMMIT")
         (application,), (format_,) = self._ask("PRAGMA application_id")[0], self._ask("PRAGMA user_version")[0]
         if application != _APPLICATION:
             raise NotificationsError(f"notifications: {self.path} is a database of something else")
+        if format_ == 1:
+            format_ = self._upgrade()
         if format_ != _FORMAT:
             raise NotificationsError(
                 f"notifications: {self.path} has format {format_}, and this is Tidings with format {_FORMAT}"
             )
 
+    def _bound(self, max_waiting: int) -> None:
+        with self._writing():
+            if self.max_waiting is None and len(self):
+                self._ask("INSERT INTO mailboxes SELECT subscription, count(*), 0, -1 FROM notifications GROUP BY 1")
+                self._ask("INSERT INTO loads (subscriptions) VALUES (NULL)")  # wakes them all
+            self._ask("UPDATE bound SET max_waiting = ?", max_waiting)
+
+    def _upgrade(self) -> int:
+        with self._writing():
+            if self._ask("PRAGMA user_version")[0][0] == 1:  # nobody was faster
+                self._ask(_MAILBOXES)
+                self._ask("PRAGMA user_version = 2")
+            return int(self._ask("PRAGMA user_version")[0][0])
+
     def _ask(self, sql: str, *values: Any) -> list[Any]:
-        return list(self._connection.execute(sql, values))
+        with self._lock:
+            return list(self._connection.execute(sql, values))
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Several questions to one state of the file."""
+        self._ask("BEGIN")
+        try:
+            yield
+        finally:
+            self._ask("COMMIT")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction; undone where the block raises."""
+        with self._lock, _translated(self.path, "write to"):
+            try:
+                self._ask("BEGIN IMMEDIATE")
+                yield
+                self._ask("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._ask("ROLLBACK")
+
+
+_INSERT = "INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)"
+
+
+class _Plain:
+    """Adds notifications within one transaction, each once."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._before = connection.total_changes()
+
+    def add(self, matches: pa.Table) -> None:
+        self._connection.executemany(_INSERT, _rows(matches))
+
+    def finish(self) -> int:
+        return self._connection.total_changes() - self._before
+
+
+class _Mailboxes:
+    """Fills mailboxes within one transaction, up to their bound, with each notification once."""
+
+    def __init__(self, connection: apsw.Connection, room: int) -> None:
+        self._connection = connection
+        self._room = room
+        self._mailboxes: dict[Any, _Mailbox] = {}
+        self._added = 0
+
+    def add(self, matches: pa.Table) -> None:
+        rows = list(_rows(matches))
+        mailboxes, scarce = self._mailboxes, set()
+        for subscription, count in Counter(row[0] for row in rows).items():
+            mailbox = mailboxes.get(subscription) or self._read(subscription)
+            if mailbox.overflowed or mailbox.waiting + count > self._room:
+                scarce.add(subscription)
+        ample = [row for row in rows if row[0] not in scarce] if scarce else rows
+        self._add_to_ample([row for row in ample if row[2] > mailboxes[row[0]].pruned or row[1] != LOG])
+        if scarce:
+            for row in sorted((row for row in rows if row[0] in scarce), key=lambda row: (row[1], row[2])):
+                self._add_to_scarce(row)
+
+    def _add_to_ample(self, rows: list[tuple[Any, str, int]]) -> None:
+        """Rows whose mailboxes have room for all."""
+        before = self._connection.total_changes()
+        self._connection.executemany(_INSERT, rows)
+        added = self._connection.total_changes() - before
+        self._added += added
+        for subscription, count in Counter(row[0] for row in rows).items():
+            mailbox = self._mailboxes[subscription]
+            if added == len(rows):
+                mailbox.waiting += count
+                mailbox.changed = True
+            elif added and self._recount(subscription, mailbox):  # some were there before: a query has begun anew
+                mailbox.changed = True
+
+    def _recount(self, subscription: Any, mailbox: _Mailbox) -> bool:
+        sql = "SELECT count(*) FROM notifications WHERE subscription = ?"
+        before = mailbox.waiting
+        ((mailbox.waiting,),) = self._connection.execute(sql, (subscription,))
+        return mailbox.waiting != before
+
+    def _add_to_scarce(self, row: tuple[Any, str, int]) -> None:
+        """A row whose mailbox may be full: the first to come are in it, the others have overflowed."""
+        mailbox = self._mailboxes[row[0]]
+        if (row[1] == LOG and row[2] <= mailbox.pruned) or self._is_known(row):
+            return
+        mailbox.changed = True
+        if mailbox.waiting < self._room:
+            self._connection.execute("INSERT INTO notifications VALUES (?, ?, ?)", row)
+            mailbox.waiting += 1
+            self._added += 1
+        else:
+            self._connection.execute("INSERT INTO overflowed VALUES (?, ?, ?, ?)", (*row, time.time_ns() // 1000))
+            mailbox.overflowed += 1
+
+    def _is_known(self, row: tuple[Any, str, int]) -> bool:
+        return any(
+            self._connection.execute(
+                f"SELECT 1 FROM {table} WHERE subscription = ? AND source = ? AND position = ?", row
+            ).fetchone()
+            for table in ("notifications", "overflowed")
+        )
+
+    def _read(self, subscription: Any) -> _Mailbox:
+        sql = "SELECT waiting, overflowed, pruned FROM mailboxes WHERE subscription = ?"
+        found = self._connection.execute(sql, (subscription,)).fetchone()
+        mailbox = self._mailboxes[subscription] = _Mailbox() if found is None else _Mailbox(*found)
+        return mailbox
+
+    def finish(self) -> int:
+        """Write down how full mailboxes are now, and whose were filled; answers how many notifications were new."""
+        changed = [(subscription, mailbox) for subscription, mailbox in self._mailboxes.items() if mailbox.changed]
+        self._connection.executemany(
+            "INSERT INTO mailboxes VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET waiting = excluded.waiting, overflowed = excluded.overflowed",
+            [(subscription, box.waiting, box.overflowed, box.pruned) for subscription, box in changed],
+        )
+        numbers = [subscription for subscription, _ in changed if isinstance(subscription, int)]
+        if numbers:
+            blob = array("q", numbers).tobytes() if len(numbers) <= MAX_WOKEN else None
+            self._connection.execute("INSERT INTO loads (subscriptions) VALUES (?)", (blob,))
+            self._connection.execute("DELETE FROM loads WHERE number <= last_insert_rowid() - ?", (LOADS_KEPT,))
+        return self._added
 
 
 def _rows(matches: pa.Table) -> Iterator[tuple[Any, str, int]]:

@@ -159,7 +159,7 @@ def cells_index(
 
 def _changes(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Where a value is another than the one before; at the first."""
-    return np.r_[True, values[1:] != values[:-1]]
+    return np.concatenate([[True], values[1:] != values[:-1]])
 
 
 def _checks(rows: npt.NDArray[np.int64], entries: Entries, cells: RowCells) -> npt.NDArray[np.uint32]:

@@ -1,0 +1,170 @@
+"""What the catalogue answers: plain records, one class for each kind of row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+DELIVERIES = ("pull", "sse", "webhook")
+STATES = ("pending", "active", "replaying", "paused", "disabled", "expired")
+
+
+@dataclass(frozen=True)
+class DomainRow:
+    """A domain of a tenant."""
+
+    tenant: str
+    name: str
+    definition: str  # JSON of a model.Domain
+    inferred: bool  # from the first events, and confirmed by nobody yet
+    created: int  # microseconds since 1970, as are all times here
+    updated: int
+    revision: int  # of the catalogue when this domain, or a filter of it, was last changed
+
+    @property
+    def key(self) -> str:
+        """Its name among the domains of all tenants: in the log, and for its directory."""
+        return f"{self.tenant}.{self.name}"
+
+
+@dataclass(frozen=True)
+class FilterRow:
+    """One text that a subscription's filter has, had or will have: valid for positions [valid_from, valid_to)."""
+
+    number: int  # its id in the index and in the mailboxes; never used again
+    subscription: str
+    subscription_key: int
+    tenant: str
+    domain: str
+    filter: str
+    valid_from: int | None  # None: not yet promised to anybody
+    valid_to: int | None  # None: without end
+    replay_from: int | None  # history from here up to valid_from is wanted too
+    revision: int  # of the catalogue when this row was last changed
+
+    def valid_at(self, position: int) -> bool:
+        """Whether the subscriber is to be told of a match at this position."""
+        return (
+            self.valid_from is not None
+            and self.valid_from <= position
+            and (self.valid_to is None or position < self.valid_to)
+        )
+
+    def needed_from(self, position: int) -> bool:
+        """Whether an event at this position or a later one can still concern this row."""
+        if self.valid_to is None:
+            return True
+        return position < self.valid_to and self.valid_from is not None and self.valid_from < self.valid_to
+
+    @property
+    def deliver_from(self) -> int | None:
+        """The first position whose matches are the subscriber's: that of the history, where it was asked for."""
+        if self.valid_from is None or self.replay_from is None:
+            return self.valid_from
+        return min(self.replay_from, self.valid_from)
+
+
+@dataclass(frozen=True)
+class NewSubscription:
+    """What a subscriber asks for. Without an id, one is made."""
+
+    tenant: str
+    domain: str
+    filter: str
+    id: str | None = None
+    delivery: str = "pull"
+    url: str | None = None
+    secret: str | None = field(default=None, repr=False)  # that webhooks are signed with
+    labels: Mapping[str, str] = field(default_factory=dict)
+    expires: int | None = None
+    paused: bool = False
+    replay_from: int | None = None  # a position: history from there on is wanted too
+
+
+@dataclass(frozen=True)
+class SubscriptionRow:
+    """A subscription as it is now, with every filter that it has had."""
+
+    key: int  # its number in the catalogue, never used again, whatever becomes of the id: the key of its deliveries
+    id: str
+    tenant: str
+    domain: str
+    filter: str  # the text in force; of one that is pending, the text that is about to be
+    delivery: str  # one of DELIVERIES
+    url: str | None
+    secret: str | None = field(repr=False)
+    labels: dict[str, str]
+    created: int
+    updated: int
+    expires: int | None  # when it is to end
+    paused: bool
+    disabled: str | None  # why nothing is delivered any more
+    ended: int | None  # when it expired
+    deleted: int | None  # when it was deleted; who was is not found any more
+    pending: bool  # made, and not active yet
+    replaying: bool  # waits for the matches of its history
+    revision: int  # 1 when it was made, and one more with each change
+    filters: list[FilterRow]  # from the first to the last
+
+    @property
+    def state(self) -> str:
+        """One of STATES. That it was ended or stopped says more than what it was doing then."""
+        if self.ended is not None:
+            return "expired"
+        if self.disabled is not None:
+            return "disabled"
+        if self.paused:
+            return "paused"
+        if self.pending:
+            return "pending"
+        return "replaying" if self.replaying else "active"
+
+    @property
+    def filter_from(self) -> int | None:
+        """The position from which the text in force is."""
+        started = [row.valid_from for row in self.filters if row.valid_from is not None]
+        return started[-1] if started else None
+
+
+class SubscriptionChanges(TypedDict, total=False):
+    """What may change of a subscription besides its filter; what is left out stays."""
+
+    delivery: str
+    url: str | None
+    secret: str | None
+    labels: Mapping[str, str]
+    expires: int | None
+    paused: bool
+    disabled: str | None
+
+
+@dataclass(frozen=True)
+class SubscriptionPage:
+    """Some of the subscriptions that were asked for, and where the next ones begin."""
+
+    subscriptions: Sequence[SubscriptionRow]
+    next: str | None  # to be given as `after`; None: these were the last
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A token, without its secret, which nobody knows but who was given it."""
+
+    id: str
+    tenant: str
+    label: str
+    created: int
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """What the gateway asks of the driver. The answer is a file of the driver's, until the gateway takes it in."""
+
+    id: str
+    kind: str
+    tenant: str
+    request: dict[str, Any]
+    created: int
+    closed: int | None
+    answer: dict[str, Any] | None

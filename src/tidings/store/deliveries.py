@@ -1,0 +1,307 @@
+"""How far each subscriber has come: what was acknowledged, what is to be tried again, and what nobody could deliver.
+
+    with Deliveries("data/deliveries.sqlite") as deliveries:
+        deliveries.acknowledge(subscription.key, 4711)
+        deliveries.failed(subscription.key, 4712, "503 Service Unavailable", next_try=…)
+
+The gateway's own file. A subscription is known here by its key in the catalogue, which is never used again:
+another one that is given the id of one deleted begins anew. All that is written is on the disk before it is
+answered, so that what was acknowledged stays so, and a restart forgets no attempt.
+
+    position   …  40    41    42    43    44  …
+    cursor                ▲                           all up to 41 was acknowledged
+    attempts                    ✗✗                    42 failed twice, and is to be tried again at a time
+    dead            ✗                                 40 was given up, with a reason
+    redriven   ↻                                      39 was dead, and somebody wants it to be tried again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import apsw
+
+from tidings.errors import TidingsError
+
+BUSY_SECONDS = 30.0
+_APPLICATION, _FORMAT = 0x54444E44, 1
+
+_TABLES = """
+    CREATE TABLE cursors (
+        subscription INTEGER PRIMARY KEY, position INTEGER NOT NULL, change INTEGER NOT NULL) STRICT;
+    CREATE UNIQUE INDEX cursors_by_change ON cursors (change);
+    CREATE TABLE counter (change INTEGER NOT NULL) STRICT;
+    INSERT INTO counter VALUES (0);
+    CREATE TABLE attempts (
+        subscription INTEGER NOT NULL, position INTEGER NOT NULL, attempts INTEGER NOT NULL, reason TEXT NOT NULL,
+        first_try INTEGER NOT NULL, next_try INTEGER NOT NULL,
+        PRIMARY KEY (subscription, position)) STRICT, WITHOUT ROWID;
+    CREATE INDEX attempts_by_time ON attempts (next_try);
+    CREATE TABLE dead (
+        subscription INTEGER NOT NULL, position INTEGER NOT NULL, reason TEXT NOT NULL, attempts INTEGER NOT NULL,
+        time INTEGER NOT NULL, PRIMARY KEY (subscription, position)) STRICT, WITHOUT ROWID;
+    CREATE TABLE redriven (
+        subscription INTEGER NOT NULL, position INTEGER NOT NULL,
+        PRIMARY KEY (subscription, position)) STRICT, WITHOUT ROWID;
+"""
+
+
+class DeliveriesError(TidingsError):
+    """A file of deliveries that cannot be used."""
+
+
+class DeliveriesBusyError(DeliveriesError):
+    """Another process keeps the file locked. Nothing was changed; try again."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A notification that could not be delivered yet."""
+
+    subscription: int
+    position: int
+    attempts: int
+    reason: str  # of the last failure
+    first_try: int  # microseconds since 1970
+    next_try: int
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A notification that was given up."""
+
+    subscription: int
+    position: int
+    reason: str
+    attempts: int
+    time: int  # microseconds since 1970
+
+
+class Deliveries:
+    """The deliveries in a file, made where there is none. One process writes; others may read. Any thread may ask."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        if read_only and not self.path.exists():
+            raise DeliveriesError(f"deliveries: there is no {self.path} yet; the gateway makes it")
+        flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        with self._translated("open"):
+            self._connection = apsw.Connection(str(self.path), flags=flags)
+            try:
+                self._connection.set_busy_timeout(round(busy_seconds * 1000))
+                self._prepare(read_only)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def cursor(self, subscription: int) -> int:
+        """The last position that a subscriber has acknowledged, and with it all before; -1 where there is none."""
+        found = self._ask("SELECT position FROM cursors WHERE subscription = ?", subscription)
+        return int(found[0][0]) if found else -1
+
+    def acknowledge(self, subscription: int, position: int) -> int:
+        """Note that a subscriber has all up to a position, and answer the cursor; it never goes back."""
+        return self.acknowledge_many({subscription: position})[subscription]
+
+    def acknowledge_many(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """Note how far subscribers have come, in one transaction; answers their cursors."""
+        with self._writing():
+            for subscription, position in positions.items():
+                self._acknowledge(subscription, position)
+            return {subscription: self.cursor(subscription) for subscription in positions}
+
+    def cursors(self) -> dict[int, int]:
+        """Every subscription's cursor."""
+        return dict(self._ask("SELECT subscription, position FROM cursors"))
+
+    def changed_cursors(self, after: int = 0) -> tuple[int, dict[int, int]]:
+        """The cursors that have changed after a number, and the number to ask with next time."""
+        rows = self._ask("SELECT subscription, position, change FROM cursors WHERE change > ? ORDER BY change", after)
+        return (rows[-1][2] if rows else after), {subscription: position for subscription, position, _ in rows}
+
+    def failed(self, subscription: int, position: int, reason: str, next_try: int) -> int:
+        """Note that a delivery has failed and when to try again, in microseconds; answers how many have failed now."""
+        with self._writing():
+            rows = self._ask(
+                "INSERT INTO attempts VALUES (?1, ?2, 1, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "
+                "attempts = attempts + 1, reason = excluded.reason, next_try = excluded.next_try RETURNING attempts",
+                subscription, position, reason, _now(), next_try,
+            )  # fmt: skip
+        return int(rows[0][0])
+
+    def attempts(self, subscription: int) -> list[Attempt]:
+        """What of a subscription failed and is to be tried again, in the order of positions."""
+        rows = self._ask("SELECT * FROM attempts WHERE subscription = ? ORDER BY position", subscription)
+        return [Attempt(*row) for row in rows]
+
+    def due(self, now: int, *, limit: int = 1_000) -> list[Attempt]:
+        """What is to be tried again at this time or before, the longest due first."""
+        rows = self._ask("SELECT * FROM attempts WHERE next_try <= ? ORDER BY next_try LIMIT ?", now, limit)
+        return [Attempt(*row) for row in rows]
+
+    def next_due(self) -> int | None:
+        """When something is to be tried again next."""
+        found: int | None = self._ask("SELECT min(next_try) FROM attempts")[0][0]
+        return found
+
+    def delivered(self, subscription: int, position: int) -> None:
+        """Note that one notification was delivered, out of order perhaps: it is tried no more, and redriven no more."""
+        with self._writing():
+            self._settle(subscription, position)
+
+    def dead(
+        self, subscription: int, position: int, reason: str, attempts: int | None = None, *, acknowledge: bool = False
+    ) -> None:
+        """Give a notification up. With `acknowledge` the subscription goes on after it, in the same transaction.
+
+        Without the number of attempts it is that of those noted as failed.
+        """
+        with self._writing():
+            if attempts is None:
+                known = self._ask(
+                    "SELECT attempts FROM attempts WHERE subscription = ? AND position = ?", subscription, position
+                )
+                attempts = known[0][0] if known else 0
+            self._settle(subscription, position)
+            self._ask(
+                "INSERT OR REPLACE INTO dead VALUES (?, ?, ?, ?, ?)", subscription, position, reason, attempts, _now()
+            )
+            if acknowledge:
+                self._acknowledge(subscription, position)
+
+    def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadLetter]:
+        """What was given up of a subscription after a position, in the order of positions."""
+        rows = self._ask(
+            "SELECT * FROM dead WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?",
+            subscription, after, limit,
+        )  # fmt: skip
+        return [DeadLetter(*row) for row in rows]
+
+    def dead_letter_counts(self) -> dict[int, int]:
+        """Of each subscription that has any, how many were given up."""
+        return dict(self._ask("SELECT subscription, count(*) FROM dead GROUP BY subscription"))
+
+    def redrive(self, subscription: int, positions: Iterable[int] | None = None) -> list[int]:
+        """Have what was given up be tried again, all or that at some positions; answers the positions it is now for."""
+        with self._writing():
+            dead = {row[0] for row in self._ask("SELECT position FROM dead WHERE subscription = ?", subscription)}
+            again = sorted(dead if positions is None else dead.intersection(positions))
+            rows = [(subscription, position) for position in again]
+            self._connection.executemany("INSERT OR IGNORE INTO redriven VALUES (?, ?)", rows)
+            self._connection.executemany("DELETE FROM dead WHERE subscription = ? AND position = ?", rows)
+        return again
+
+    def redriven(self, subscription: int, after: int = -1, limit: int = 100) -> list[int]:
+        """The positions that are to be delivered once more, until they are delivered or dead again."""
+        rows = self._ask(
+            "SELECT position FROM redriven WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?",
+            subscription, after, limit,
+        )  # fmt: skip
+        return [position for (position,) in rows]
+
+    def with_redriven(self) -> list[int]:
+        """The subscriptions that have something to be delivered once more."""
+        return [key for (key,) in self._ask("SELECT DISTINCT subscription FROM redriven ORDER BY subscription")]
+
+    def forget(self, subscription: int) -> None:
+        """Remove all that is known of a subscription."""
+        with self._writing():
+            for table in ("cursors", "attempts", "dead", "redriven"):
+                self._ask(f"DELETE FROM {table} WHERE subscription = ?", subscription)
+
+    def _acknowledge(self, subscription: int, position: int) -> None:
+        if position <= self.cursor(subscription):
+            return
+        # The number is not taken from the cursors: the highest of them may be forgotten.
+        ((change,),) = self._ask("UPDATE counter SET change = change + 1 RETURNING change")
+        self._ask("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", subscription, position, change)
+        self._ask(  # but for those that somebody wants once more, whatever was acknowledged since
+            "DELETE FROM attempts WHERE subscription = ?1 AND position <= ?2 AND position NOT IN "
+            "(SELECT position FROM redriven WHERE subscription = ?1)",
+            subscription, position,
+        )  # fmt: skip
+
+    def _settle(self, subscription: int, position: int) -> None:
+        for table in ("attempts", "redriven"):
+            self._ask(f"DELETE FROM {table} WHERE subscription = ? AND position = ?", subscription, position)
+
+    def _prepare(self, read_only: bool) -> None:
+        if not read_only:
+            self._ask("PRAGMA synchronous = FULL")
+            if not self._ask("PRAGMA application_id")[0][0] and not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):
+                self._ask("PRAGMA journal_mode = WAL")
+                self._ask("BEGIN IMMEDIATE")
+                if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
+                    self._ask(_TABLES)
+                    self._ask(f"PRAGMA application_id = {_APPLICATION}")
+                    self._ask(f"PRAGMA user_version = {_FORMAT}")
+                self._ask("COMMIT")
+        (application,), (format_,) = self._ask("PRAGMA application_id")[0], self._ask("PRAGMA user_version")[0]
+        if application != _APPLICATION:
+            raise DeliveriesError(f"deliveries: {self.path} is a database of something else")
+        if format_ != _FORMAT:
+            raise DeliveriesError(
+                f"deliveries: {self.path} has format {format_}, and this is Tidings with format {_FORMAT}"
+            )
+
+    def _ask(self, sql: str, *values: Any) -> list[Any]:
+        with self._lock, self._translated("read"):
+            return list(self._connection.execute(sql, values))
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction; undone where the block raises."""
+        with self._lock, self._translated("write to"):
+            try:
+                self._ask("BEGIN IMMEDIATE")
+                yield
+                self._ask("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._ask("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        """SQLite's errors in our words."""
+        try:
+            yield
+        except apsw.CantOpenError as error:
+            raise DeliveriesError(
+                f"deliveries: cannot open {self.path}: {error}; give a file that can be made"
+            ) from error
+        except apsw.FullError as error:
+            raise DeliveriesError(f"deliveries: cannot {doing} {self.path}: the disk is full; make room") from error
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise DeliveriesBusyError(
+                f"deliveries: cannot {doing} {self.path}: another process keeps it locked"
+            ) from error
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            raise DeliveriesError(
+                f"deliveries: {self.path} is damaged ({error}), or no file of deliveries; restore a copy of it"
+            ) from error
+        except apsw.Error as error:
+            raise DeliveriesError(f"deliveries: cannot {doing} {self.path}: {error}") from error
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
