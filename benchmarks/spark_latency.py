@@ -35,6 +35,7 @@ from benchmarks.record import write
 from tidings import pipeline
 from tidings.model.event import read_events
 from tidings.pipeline.changes import IndexChanges
+from tidings.pipeline.session import STREAMING
 from tidings.pipeline.sinks import StoreSink
 from tidings.pipeline.sources import LogEvents
 from tidings.pipeline.streaming import stream
@@ -48,8 +49,13 @@ CHANGED = 1_000
 CHANGE_SECONDS = 10.0
 LOOK_SECONDS = 0.004
 MEMORY_SECONDS = 5.0
-_PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}  # workers of a busy machine start late
-_RAW_FILES = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
+_HADOOP_FILES = {
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
+}
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,12 @@ VARIANTS: dict[str, Setting] = {
     "trigger 0": Setting(),
     "trigger 0.2 s": Setting(trigger=0.2),
     "trigger 0.5 s": Setting(trigger=0.5),
-    "logs without checksum files": Setting(config=_RAW_FILES),
+    "logs of offsets and commits as by default": Setting(config=_HADOOP_FILES),
     "async progress tracking": Setting(
         options={"asyncProgressTrackingEnabled": "true", "_asyncProgressTrackingOverrideSinkSupportCheck": "true"}
     ),
-    "no whole-stage code, not adaptive": Setting(
-        config={"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+    "whole-stage code, adaptive": Setting(
+        config={"spark.sql.codegen.wholeStage": "true", "spark.sql.adaptive.enabled": "true"}
     ),
 }
 
@@ -88,7 +94,7 @@ def measured(setting: Setting) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="tidings-latency-") as name:
         folder = Path(name)
         Log(folder / "log").close()
-        spark = pipeline.session("local[2]", name="latency", config=_PATIENT | setting.config)
+        spark = pipeline.session("local[2]", name="latency", config=STREAMING | setting.config)
         try:
             frame = spark.createDataFrame(
                 pa.table({"id": np.arange(setting.subscriptions), "filter": workload.filters})

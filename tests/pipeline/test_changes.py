@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.pipeline import changes as changes_module
 from tidings.pipeline import pinned
-from tidings.pipeline.changes import IndexChanges
+from tidings.pipeline.changes import IndexChanges, empty_index
 from tidings.pipeline.directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
 from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.shards import indexed
@@ -166,3 +166,32 @@ def test_old_versions_that_hold_changes_alone_are_removed(tmp_path: Path, monkey
     for number in range(6):
         changes.apply(upsert={"b": f"x = {number}"})
     assert sorted(int(path.name) for path in directory.path.iterdir() if path.name.isdecimal()) == [1, 5, 6, 7]
+
+
+def test_an_index_begins_empty_and_its_versions_are_past_those_that_were(tmp_path: Path) -> None:
+    directory = IndexDirectory(tmp_path / "index")
+    first = empty_index(directory.path, DOMAIN, after=7)
+    assert first == 8
+    changes = IndexChanges(directory.path)
+    assert changes.ids().to_pylist() == []
+    assert matched(directory, first, tmp_path / "nothing") == []
+    second = changes.apply(upsert=[(1, "x < 2"), (2, "word = 'w1' AND x < 5")])
+    assert matched(directory, second, tmp_path / "two") == [(0, 1), (1, 1), (1, 2)]
+    changes.apply(upsert=[(3, "x = 0")], remove=[1])
+    assert sorted(IndexChanges(directory.path).ids().to_pylist()) == [2, 3]
+
+
+def test_filters_are_read_in_a_domain_with_more_attributes_from_then_on(tmp_path: Path) -> None:
+    directory = compiled(tmp_path / "index", {1: "x < 2", 2: "x = 7"})
+    changes = IndexChanges(directory.path)
+    changes.apply(upsert=[(3, "x = 1")])
+    more = Domain("d", [*DOMAIN.attributes, Attribute("extra", "string")])
+    with pytest.raises(FilterError, match="unknown attribute 'extra'"):
+        changes.apply(upsert=[(4, "extra = 'yes'")])
+    version = changes.apply(upsert=[(4, "extra = 'yes'")], domain=more)
+    assert describe_version(directory, version).domain == more
+    assert sorted(changes.ids().to_pylist()) == [1, 2, 3, 4]
+    IndexChanges(directory.path).apply(upsert=[(5, "extra IS NULL")])  # whoever comes next goes on from there
+    less = Domain("d", [Attribute("x", "bigint")])
+    with pytest.raises(PipelineError, match=r"'word' of .* is missing or another"):
+        changes.apply(domain=less)

@@ -49,10 +49,7 @@ def kafka() -> Iterator[dict[str, Any]]:
         yield {"address": ready.address, "config": config}
 
 
-ENDLESS = "a micro-batch's Observation is never answered where Kafka's writer takes the batch: the query does not end"
-
-
-@pytest.mark.parametrize("way", ["match", pytest.param("stream", marks=pytest.mark.xfail(run=False, reason=ENDLESS))])
+@pytest.mark.parametrize("way", ["match", "stream"])
 def test_every_event_of_a_topic_arrives_once_with_its_matches_in_another(
     kafka: dict[str, Any], way: str, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from tidings import pipeline
 from tidings.errors import TidingsError
 from tidings.model.domain import Domain
 from tidings.pipeline.files import read_frame
+from tidings.pipeline.session import STREAMING
 from tidings.pipeline.sinks import ConsoleSink, KafkaSink, ParquetSink, Sink, StoreSink
 from tidings.pipeline.sources import KAFKA_PACKAGE, FileEvents, KafkaEvents, LogEvents, Source
 from tidings.pipeline.streaming import Status, Stream, Trigger, stream
@@ -58,7 +59,7 @@ def run(request: Request, console: Console) -> int:
     events, sink = read_source(request.source, request.domain), read_sink(request.sink)
     trigger = read_trigger(request.trigger)
     packages = request.packages or (KAFKA_PACKAGE if "kafka:" in (request.source[:6], request.sink[:6]) else None)
-    config = {} if packages is None else {"spark.jars.packages": packages}
+    config = STREAMING if packages is None else STREAMING | {"spark.jars.packages": packages}
     with _status(console) as show:
         show("starting Spark")
         spark = pipeline.session(request.master, name="tidings stream", config=config)

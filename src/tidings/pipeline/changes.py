@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 import pyarrow as pa
@@ -65,6 +65,21 @@ class _Held:
         return found - self.gone
 
 
+def empty_index(
+    directory: str | os.PathLike[str],
+    domain: Domain,
+    *,
+    id_type: Literal["string", "bigint"] = "bigint",
+    after: int = 0,
+) -> int:
+    """An index without a subscription, for changes to fill; answers its version, which is past `after`."""
+    opened = IndexDirectory(directory)
+    digest = hashlib.sha256(f"empty {id_type} {domain.to_json()}".encode()).hexdigest()
+    manifest = Manifest(digest, domain.to_dict(), id_type, 0, 0, 0, [], {})
+    with opened.staged() as staged:
+        return opened.publish(staged, manifest, "replicated", Layout("replicated", ()), after=after)
+
+
 class IndexChanges:
     """Makes changes to the index in a directory. Several may: each goes on from what it finds there."""
 
@@ -72,24 +87,49 @@ class IndexChanges:
         self._directory = IndexDirectory(directory)
         self._held: _Held | None = None
 
-    def apply(self, *, upsert: Any = (), remove: Iterable[str | int] = ()) -> int:
+    def apply(self, *, upsert: Any = (), remove: Iterable[str | int] = (), domain: Domain | None = None) -> int:
         """Put subscriptions in, in place of those with the same ids, and take others out; answers the new version.
 
         `upsert` is whatever a Matcher takes: pairs (id, filter), a dict, a table with these columns. If
-        anything is wrong with it, or an id to remove is not there, nothing is changed.
+        anything is wrong with it, or an id to remove is not there, nothing is changed. `domain` is the one
+        that filters are read in from now on: that of the index, with more attributes.
         """
         with self._alone():
-            current = self._directory.current()
-            if current is None:
-                raise PipelineError(f"index: {self._directory.path} has no version yet; compile subscriptions into it")
-            held = self._held
-            if held is None or held.number != current:
-                held = self._read(current)
+            held = self._current()
             self._held = None  # what fails below leaves nothing half changed: it is read again
+            if domain is not None:
+                held = self._extended(held, domain)
             held = self._changed(held, read_subscriptions(upsert), list(dict.fromkeys(remove)))
             self._held = held
             self._forget(held.number)
             return held.number
+
+    def ids(self) -> Any:
+        """The ids of all subscriptions in the current version, an array of Arrow in no order."""
+        with self._alone():
+            held = self._held = self._current()
+            kind = _TYPES[held.manifest.id_type]
+            gone: Any = pa.array(held.gone, kind)
+            kept = [ids.filter(pc.invert(pc.is_in(ids, value_set=gone))) for ids in held.ids]
+            return pa.concat_arrays([*kept, pa.array(held.put_in, kind)])
+
+    def _current(self) -> _Held:
+        current = self._directory.current()
+        if current is None:
+            raise PipelineError(f"index: {self._directory.path} has no version yet; compile subscriptions into it")
+        held = self._held
+        return held if held is not None and held.number == current else self._read(current)
+
+    def _extended(self, held: _Held, domain: Domain) -> _Held:
+        """In a domain that has every attribute of the last one: the filters that there are mean what they did."""
+        for attribute in held.domain.attributes:
+            if attribute not in domain.attributes:
+                raise PipelineError(
+                    f"index: the attribute '{attribute.name}' of {self._directory.path} is missing or another in the "
+                    "domain to change to; compile the subscriptions anew"
+                )
+        matcher = Matcher(_table(held.put_in, held.manifest.id_type), domain, threads=1)
+        return replace(held, domain=domain, matcher=matcher, manifest=replace(held.manifest, domain=domain.to_dict()))
 
     def _read(self, number: int) -> _Held:
         version = describe_version(self._directory, number)

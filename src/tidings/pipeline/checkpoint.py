@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.errors import CheckpointError, PipelineError
 from tidings.store.errors import LogBusyError, LogError
 from tidings.store.files import WriterLock, sync_directory
 
@@ -160,8 +160,8 @@ class Checkpoint:
                 )
         return str(form["query"]), bool(form["recovered"])
 
-    def _damaged(self, name: str) -> PipelineError:
-        return PipelineError(
+    def _damaged(self, name: str) -> CheckpointError:
+        return CheckpointError(
             f"checkpoint: {self.path / name} is damaged; restore a copy of the whole directory, or start "
             "anew in another"
         )

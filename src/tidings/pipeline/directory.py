@@ -147,11 +147,12 @@ class IndexDirectory:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def publish(self, staged: Path, manifest: Manifest, layout_name: str, layout: Layout) -> int:
-        """Make what was staged the current version; answers its number."""
+    def publish(self, staged: Path, manifest: Manifest, layout_name: str, layout: Layout, *, after: int = 0) -> int:
+        """Make what was staged the current version; answers its number, which is past `after`."""
         _write_json(staged / f"{layout_name}.json", asdict(layout))
         _write_json(staged / "index.json", asdict(manifest))
-        version = max([self.current() or 0, *(int(path.name) for path in self.path.iterdir() if path.name.isdecimal())])
+        there = (int(path.name) for path in self.path.iterdir() if path.name.isdecimal())
+        version = max([after, self.current() or 0, *there])
         while True:
             version += 1
             try:

@@ -16,6 +16,10 @@ class PipelineError(TidingsError):
     """For whoever runs the job: no Java, a place that cannot be written, an index that is damaged or does not fit."""
 
 
+class CheckpointError(PipelineError):
+    """A checkpoint that is damaged, or that does not fit its store: `recover` goes on without it."""
+
+
 @contextmanager
 def told_briefly() -> Iterator[None]:
     """Raise what Spark raises as one line: the cause, without the stack of two languages."""

@@ -148,9 +148,9 @@ class Index:
             return "<Index: the first events that are matched give its domain>"
         return f"<Index version {self.version}: {self._compiled.manifest.subscriptions:,} subscriptions>"
 
-    # ------------------------------------------------------------------ for `match`
+    # ------------------------------------------------------------------ for the steps after
 
-    def _compiled_for(
+    def compiled_for(
         self, schema: StructType, domain: Domain | None, placement: Placement | Literal["auto"]
     ) -> tuple[Manifest, Layout]:
         """What serves events of a schema; refuses events that the index was not compiled for."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,19 +31,21 @@ from tidings.model.domain import Domain
 from tidings.model.types import DataType, quote_name, struct
 from tidings.pipeline.directory import IndexDirectory
 from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.gate import Ends, Gate
 from tidings.store.decode import attribute_columns, raw_batches
 from tidings.store.files import EVENTS
 from tidings.store.page import Page, nested
 from tidings.store.reader import LogReader
 
 EVENTS_A_PARTITION = 20_000
+LOOK_SECONDS = 0.004  # between looks at the log
 _PLACE = ("position", "time", "subscriptions_version")
 _RAW = ("domain", "source", "id", "type", "event")
 _OPTIONS = {
     name.lower(): name
     for name in (
         "path", "domain", "subscriptions", "startingPosition", "endingPosition", "maxEventsPerTrigger",
-        "eventsPerPartition", "onError", "prefix", "carry",
+        "eventsPerPartition", "onError", "prefix", "carry", "gate", "waitMilliseconds",
     )
 }  # fmt: skip
 
@@ -83,13 +86,22 @@ def stream_log(
     on_error: Literal["raise", "reject"] = "raise",
     prefix: str = "",
     carry: bool = False,
+    gate: Gate | None = None,
+    wait_seconds: float = 0.0,
 ) -> DataFrame:
     """The events as they come, as a streaming DataFrame: see `read_log`.
 
     `start` counts for a new query; one with a checkpoint goes on where it was. `subscriptions` is the
-    directory of an index, whose current version each micro-batch is given.
+    directory of an index, whose current version each micro-batch is given; `gate` holds events back until that
+    version covers the catalogue as it was when they were appended. Where there is nothing to plan, the source
+    looks again for so long as `wait_seconds`, which is far cheaper than to have Spark ask again.
     """
-    given = {"startingPosition": _written(start), "maxEventsPerTrigger": _written(max_events_per_trigger)}
+    given = {
+        "startingPosition": _written(start),
+        "maxEventsPerTrigger": _written(max_events_per_trigger),
+        "gate": None if gate is None else gate.to_option(),
+        "waitMilliseconds": _written(round(wait_seconds * 1000) or None),
+    }
     options = given | _options(directory, domain, subscriptions, on_error, prefix, carry)
     spark.dataSource.register(LogSource)
     return spark.readStream.format(LogSource.name()).options(**_present(options)).load()
@@ -157,6 +169,8 @@ class _Reading:
         self.events_a_partition = _count(options, "eventsPerPartition", EVENTS_A_PARTITION) or EVENTS_A_PARTITION
         self.carry = _choice(options, "carry", "false", "true") == "true"
         self.reject = _choice(options, "onError", "raise", "reject") == "reject"
+        self.gate = Gate.from_option(options["gate"]) if "gate" in options else None
+        self.wait_seconds = (_count(options, "waitMilliseconds", None) or 0) / 1000
 
     def schema(self) -> str:
         place = [f"{name} {type_}" for name, type_ in zip(self._own(), ("BIGINT", "TIMESTAMP", "BIGINT"), strict=True)]
@@ -254,6 +268,14 @@ class _Range(InputPartition):
     pages: list[Page] | None  # where they travel with the task
 
 
+@dataclass(frozen=True)
+class _Passed:
+    """Events before this position may meet this version of the subscriptions, or a later one."""
+
+    end: int
+    version: int
+
+
 class _BatchReader(DataSourceReader):
     def __init__(self, reading: _Reading, schema: StructType) -> None:
         self._reading = reading
@@ -279,6 +301,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._last: int | None = None  # where a query that takes what is available now ends
         self._without = (0, 0)  # positions that are known to have no event of the domain
+        self._ends = Ends()
+        self._open: _Passed | None = None  # as far as the gate has been open
 
     def initialOffset(self) -> dict[str, int]:
         return {"log": self._reading.position(self._reading.starting), "subscriptions": self._reading.version()}
@@ -291,30 +315,57 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._reading.log().end
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        until = time.monotonic() + (self._reading.wait_seconds if self._last is None else 0.0)
+        while True:
+            planned = self._planned(start, limit)
+            if planned is not None or time.monotonic() >= until:
+                return planned or start
+            time.sleep(LOOK_SECONDS)
+
+    def _planned(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int] | None:
+        """Where the next micro-batch ends; None where there is none to run yet."""
         log = self._reading.log()
-        end, version = log.end, self._reading.version()
+        end = log.end
         if start["log"] > end:
             raise PipelineError(
                 f"log: the query has read up to position {start['log']}, and the log {self._reading.path} ends at "
                 f"{end}: it is another, or an old copy; restore the right one, or start with a new checkpoint"
             )
+        last = end if self._last is None else min(end, self._last)
+        begin, until = self._without
+        first = max(start["log"], until) if begin <= start["log"] else start["log"]
+        if first >= last:
+            return None
+        if log.advance(first, domain=self._reading.domain_name, events=1, end=last) == first:
+            # Others' events alone: no batch for them, and no second look at them either.
+            self._without = (start["log"], last)
+            return None
+        passed = self._passed(last)
+        version = self._reading.version()  # after the gate, which asks for this one or a later
         if version < start["subscriptions"]:
             raise PipelineError(
                 f"log: the query has matched version {start['subscriptions']} of the subscriptions, and the current "
                 f"one is {version}: the index is another, or an old copy; restore it, or start with a new checkpoint"
             )
-        last = end if self._last is None else min(end, self._last)
-        begin, until = self._without
-        first = max(start["log"], until) if begin <= start["log"] else start["log"]
-        if first >= last:
-            return start
+        if passed is None or passed.version > version:
+            return None
         events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        reached = log.advance(first, domain=self._reading.domain_name, events=events, end=last)
-        if reached == first:
-            # Others' events alone: no batch for them, and no second look at them either.
-            self._without = (start["log"], last)
-            return start
-        return {"log": reached, "subscriptions": version}
+        reached = log.advance(first, domain=self._reading.domain_name, events=events, end=passed.end)
+        return None if reached <= first else {"log": reached, "subscriptions": version}
+
+    def _passed(self, end: int) -> _Passed | None:
+        """How far the events may be taken that end here: a gate lets those through that the subscriptions cover."""
+        gate = self._reading.gate
+        if gate is None:
+            return _Passed(end, 0)
+        revision = gate.revision()  # after the end was read: what was answered before an event is in it
+        if revision is None:
+            return None
+        self._ends.note(end, revision)
+        covers = gate.covered()
+        if (found := self._ends.covered(covers.revision)) is not None:
+            self._open = _Passed(found, covers.version)
+        return self._open
 
     def reportLatestOffset(self) -> dict[str, int]:
         return {"log": self._reading.log().end, "subscriptions": self._reading.version()}

@@ -43,7 +43,7 @@ def match(
     """
     _check(events, placement, output)
     index = subscriptions if isinstance(subscriptions, Index) else Index(subscriptions, None, Wishes())
-    manifest, layout = index._compiled_for(events.schema, None if domain is None else domain_of(domain), placement)
+    manifest, layout = index.compiled_for(events.schema, None if domain is None else domain_of(domain), placement)
     task = Task(
         names=tuple(events.columns),
         files={file.shard: file.name for file in layout.files},
@@ -57,11 +57,11 @@ def match(
         added = T.StructField("subscriptions", T.ArrayType(ids, containsNull=False))
     schema = T.StructType([*events.schema.fields, added])
     if layout.view is None:
-        matched = _numbered(events).mapInArrow(partial(match_replicated, task), schema)
+        matched = numbered(events).mapInArrow(partial(match_replicated, task), schema)
     else:
         segmentation = Segmentation.from_dict(layout.view, index.domain)
         routed = events.transform(_route, segmentation)
-        matched = _numbered(routed).mapInArrow(partial(match_routed, task, segmentation.view), schema)
+        matched = numbered(routed).mapInArrow(partial(match_routed, task, segmentation.view), schema)
     return pairs(matched) if output == "pairs" else matched
 
 
@@ -71,7 +71,7 @@ def pairs(matched: DataFrame) -> DataFrame:
     return matched.select(*columns, F.explode("subscriptions").alias("subscription"))
 
 
-def _numbered(events: DataFrame) -> DataFrame:
+def numbered(events: DataFrame) -> DataFrame:
     """With numbers for names: PySpark looks the columns of `mapInArrow` up by name, and trips over dots and quotes."""
     return events.toDF(*(f"_{number}" for number in range(len(events.columns))))
 

@@ -31,7 +31,13 @@ from tidings.pipeline.worker import Task, answer
 
 VERSIONS_KEPT = 3  # in a worker: that of a batch, that of one that is run again, and another query's
 
+_tried = 0  # candidates that this worker has verified since it began
 _versions: OrderedDict[tuple[str, int], _Version] = OrderedDict()  # the least recently used first
+
+
+def tried() -> int:
+    """How many candidates this worker has verified since it began."""
+    return _tried
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class PinnedTask:
     version: str  # the column that says which
     rejected: str | None  # the column that says why an event does not fit its domain, where the source tells
     string_ids: bool
+    keeps: tuple[str, ...] = ()  # the columns that go on with the matches; all where none is named
 
 
 def match_pinned(task: PinnedTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -57,16 +64,18 @@ def match_pinned(task: PinnedTask, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 
 def _matched(task: PinnedTask, version: _Version, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    shape = Task(names=task.names, files={}, reads=(), counts=False, string_ids=task.string_ids)
+    names = task.keeps or task.names
+    shape = Task(names=names, files={}, reads=(), counts=False, string_ids=task.string_ids)
     if task.rejected is not None and rows.column(task.rejected).null_count < len(rows):
         fit = rows.column(task.rejected).is_null()
-        unfit = rows.filter(pc.invert(fit))
+        unfit = rows.filter(pc.invert(fit)).select(list(names))
         (answered,) = answer(unfit, [], shape)
         nothing = pa.nulls(len(unfit), answered.schema.field("subscriptions").type)
         yield answered.set_column(answered.num_columns - 1, "subscriptions", nothing)
         rows = rows.filter(fit)
     if len(rows):
-        yield from answer(rows, version.match(rows.select(version.reads or rows.schema.names[:1])), shape)
+        matches = version.match(rows.select(version.reads or rows.schema.names[:1]))
+        yield from answer(rows.select(list(names)), matches, shape)
 
 
 @dataclass(eq=False)
@@ -78,6 +87,14 @@ class _Version:
     _dead: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)  # by file and slot
 
     def match(self, events: pa.RecordBatch) -> list[Matches]:
+        global _tried
+        matchers = [*self.shards.values(), *self.changes.values()]
+        before = sum(matcher._counters[1] for matcher in matchers)
+        found = self._found(events)
+        _tried += sum(matcher._counters[1] for matcher in matchers) - before
+        return found
+
+    def _found(self, events: pa.RecordBatch) -> list[Matches]:
         found = []
         for name, shard in self.shards.items():
             matches = shard.match(events, on_error="reject")

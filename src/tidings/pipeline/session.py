@@ -19,6 +19,21 @@ from tidings.pipeline.java import use_java
 # Events in a batch that goes to Python: enough that a batch's fixed costs vanish, few enough to stay in the caches.
 EVENTS_A_BATCH = 20_000
 
+# For a session that runs small micro-batches, one after the other, and keeps its checkpoints on this machine's disk.
+STREAMING = {
+    # The logs of offsets and commits: without these three, Hadoop starts a dozen processes (chmod, readlink) to write
+    # a line, which is a third of a small micro-batch. Whether a checkpoint is whole is seen at the start of a query.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # What pays off for millions of rows costs more than it saves for hundreds.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
 
 def session(
     master: str = "local[*]", *, name: str = "tidings", config: Mapping[str, str] | None = None
@@ -47,6 +62,7 @@ def _settings(*, local: bool) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(EVENTS_A_BATCH),
         "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
+        "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine workers start late
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch} -Dlog4j2.configurationFile={_log_settings()}",

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidings.errors import EventError
 from tidings.pipeline.checkpoint import Checkpoint
-from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.errors import CheckpointError, PipelineError
 from tidings.pipeline.sources import VERSION, kafka_told
 from tidings.pipeline.store_sink import NotificationsSink, prepare_staging
 from tidings.store.notifications import LOG, Notifications
@@ -110,7 +110,7 @@ def _compare(store: Notifications, checkpoint: Checkpoint) -> None:
         problem = f"it has come to batch {loaded}, and the checkpoint to {done}: the store is an old copy, or another"
     else:
         return
-    raise PipelineError(
+    raise CheckpointError(
         f"sink: {store.path} does not belong to {checkpoint.path}: {problem}; give those that belong together, or "
         "recover: go on, with a new checkpoint, after the last position that the store knows"
     )

@@ -20,6 +20,7 @@ from tidings.model.domain import Domain
 from tidings.model.types import quote_name, struct
 from tidings.pipeline.errors import PipelineError, told_briefly
 from tidings.pipeline.files import read_frame
+from tidings.pipeline.gate import Gate
 from tidings.pipeline.log_source import stream_log
 from tidings.store.page import nested
 
@@ -51,6 +52,9 @@ class LogEvents:
     start: int | dt.datetime | Literal["earliest", "latest"] = "earliest"  # of a query without a checkpoint
     max_events_per_trigger: int | None = 100_000
     carry: bool = False  # the driver reads the log, for executors that do not see its disk
+    prefix: str = ""  # where attributes may have any name: of the other columns, and only the place goes to the sink
+    gate: Gate | None = None  # what the subscriptions have to cover before they meet an event
+    wait_seconds: float = 0.0  # that the source waits for events by itself, before Spark asks again
 
     pins = True
 
@@ -67,6 +71,9 @@ class LogEvents:
             max_events_per_trigger=self.max_events_per_trigger,
             on_error="reject",  # one odd event must not stop the others
             carry=self.carry,
+            prefix=self.prefix,
+            gate=self.gate,
+            wait_seconds=self.wait_seconds,
         )
 
 

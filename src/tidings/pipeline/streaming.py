@@ -24,8 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import (
@@ -44,8 +46,8 @@ from tidings.pipeline.checkpoint import Checkpoint, Identity
 from tidings.pipeline.directory import IndexDirectory, Manifest
 from tidings.pipeline.errors import PipelineError, brief, told_briefly
 from tidings.pipeline.index import Index, compile
-from tidings.pipeline.matching import _numbered, pairs
-from tidings.pipeline.pinned import PinnedTask, match_pinned
+from tidings.pipeline.matching import numbered, pairs
+from tidings.pipeline.pinned import PinnedTask, match_pinned, tried
 from tidings.pipeline.schema import check_events, domain_of
 from tidings.pipeline.session import session
 from tidings.pipeline.sinks import Sink, StoreSink, as_sink
@@ -54,7 +56,6 @@ from tidings.pipeline.versions import VersionFeed
 
 Trigger = float | Literal["now"]
 TRIGGER_SECONDS = 0.5
-_METRICS = "tidings"
 
 
 def stream(
@@ -99,10 +100,11 @@ def stream(
         checked = _Checked(frame.schema)
         feed = VersionFeed(spark, directory, opened, checked)
         undo.callback(feed.stop)
-        step = partial(_match, task=_task(frame, opened, checked), output=output)
+        counted = Counted(spark.sparkContext.accumulator(0), spark.sparkContext.accumulator(0))
+        step = partial(_match, task=_task(frame, opened, checked, source), counted=counted, output=output)
         shown = step(frame if source.pins else frame.withColumn(VERSION, F.lit(0).cast("bigint")))
         target.prepare(shown, opened)
-        running = Stream(opened, feed, directory)
+        running = Stream(opened, feed, directory, counted)
         undo.callback(running._unlisten, spark)
         spark.streams.addListener(running._listener)
         writer = target.stream(shown, opened) if source.pins else _by_batches(frame, step, target, running)
@@ -121,23 +123,33 @@ class Status:
     version: int  # of the subscriptions, of the next micro-batch
     batches: int
     events: int
-    matches: int
+    matches: int  # those of a task that was run again count again
+    candidates: int  # that were verified for them
     events_per_second: float  # of the last micro-batch
     batch_seconds: float  # that it took
     problem: str | None  # why the newest version is not in use
 
 
+@dataclass(frozen=True)
+class Counted:
+    """Counted where it is found: what Spark observes of a query it does not tell where a sink hides the plan."""
+
+    matches: Accumulator[int]
+    candidates: Accumulator[int]
+
+
 class Stream:
     """A query that runs. Ends with `stop`, or at the end of a `with` block."""
 
-    def __init__(self, checkpoint: Checkpoint, feed: VersionFeed, index: IndexDirectory) -> None:
+    def __init__(self, checkpoint: Checkpoint, feed: VersionFeed, index: IndexDirectory, counted: Counted) -> None:
         self._checkpoint = checkpoint
         self._feed = feed
         self._index = index
+        self._found = counted
         self._undo = contextlib.ExitStack()
         self._query: StreamingQuery | None = None
         self._counting = threading.Lock()
-        self._last = Status(feed.current, 0, 0, 0, 0.0, 0.0, None)
+        self._last = Status(feed.current, 0, 0, 0, 0, 0.0, 0.0, None)
         self._counted: set[int] = set()  # batches of late
         self._listener = _Listener(lambda event: self._progressed(event.progress))
 
@@ -167,8 +179,13 @@ class Stream:
         domain = Domain.from_json(self._index.manifest(self._feed.current).domain)
         with told_briefly():
             version = compile(subscriptions, self._index.path, domain=domain, placement="replicated").version
-        self._feed.look()
+        self.take_up()
         return version
+
+    def take_up(self) -> int:
+        """Look for a new version at once, for whoever has just published one; answers the one in use."""
+        self._feed.look()
+        return self._feed.current
 
     @property
     def is_running(self) -> bool:
@@ -177,7 +194,9 @@ class Stream:
     def status(self) -> Status:
         if self._query is not None and self._query.lastProgress is not None:
             self._progressed(self._query.lastProgress)  # listeners hear of it a little later
-        return replace(self._last, version=self._feed.current, problem=self._feed.problem)
+        found, candidates = self._found.matches.value, self._found.candidates.value
+        version, problem = self._feed.current, self._feed.problem
+        return replace(self._last, version=version, matches=found, candidates=candidates, problem=problem)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the query has ended, at most so long; whether it has. Raises what made it fail."""
@@ -222,8 +241,6 @@ class Stream:
         if self._query is None or str(progress.runId) != str(self._query.runId) or not progress.numInputRows:
             return
         events, seconds = progress.numInputRows, progress.durationMs.get("triggerExecution", 0) / 1000
-        row = progress.observedMetrics.get(_METRICS)
-        matches = 0 if row is None else row.matches or 0
         with self._counting:
             if progress.batchId in self._counted:
                 return
@@ -233,14 +250,9 @@ class Stream:
                 last,
                 batches=last.batches + 1,
                 events=last.events + events,
-                matches=last.matches + matches,
                 events_per_second=events / seconds if seconds else 0.0,
                 batch_seconds=seconds,
             )
-
-    def _matched(self, matches: int) -> None:
-        with self._counting:
-            self._last = replace(self._last, matches=self._last.matches + matches)
 
 
 class _Listener(StreamingQueryListener):
@@ -263,14 +275,25 @@ class _Listener(StreamingQueryListener):
 # ---------------------------------------------------------------------- steps
 
 
-def _match(frame: DataFrame, *, task: PinnedTask, output: str) -> DataFrame:
+def _match(frame: DataFrame, *, task: PinnedTask, counted: Counted, output: str) -> DataFrame:
     """Rows with a version, each with its matches."""
     ids = T.StringType() if task.string_ids else T.LongType()
     added = T.StructField("subscriptions", T.ArrayType(ids, containsNull=False))
-    matched = _numbered(frame).mapInArrow(partial(match_pinned, task), T.StructType([*frame.schema.fields, added]))
-    counted = F.sum(F.coalesce(F.size("subscriptions"), F.lit(0))).alias("matches")
-    matched = matched.observe(_METRICS, counted) if frame.isStreaming else matched
+    counting = partial(_match_counting, task, counted)
+    fields = [frame.schema[name] for name in task.keeps] or frame.schema.fields
+    matched = numbered(frame).mapInArrow(counting, T.StructType([*fields, added]))
+    if task.keeps:  # the place of an event alone, without the prefix
+        matched = matched.toDF("position", VERSION, "subscriptions")
     return pairs(matched) if output == "pairs" else matched
+
+
+def _match_counting(task: PinnedTask, counted: Counted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    before = tried()
+    for matched in match_pinned(task, batches):
+        lists: Any = matched.column(matched.num_columns - 1)
+        counted.matches.add(len(lists.flatten()))
+        yield matched
+    counted.candidates.add(tried() - before)
 
 
 def _by_batches(frame: DataFrame, step: Callable[[DataFrame], DataFrame], sink: Sink, running: Stream) -> Any:
@@ -278,14 +301,7 @@ def _by_batches(frame: DataFrame, step: Callable[[DataFrame], DataFrame], sink: 
 
     def run(batch: DataFrame, number: int) -> None:
         version = running._checkpoint.pin(number, running._feed.current)
-        seen = Observation()
-        matched = step(batch.withColumn(VERSION, F.lit(version).cast("bigint")))
-        if "subscriptions" in matched.columns:
-            matches = F.sum(F.coalesce(F.size("subscriptions"), F.lit(0)))
-        else:
-            matches = F.count(F.lit(1))
-        sink.batch(matched.observe(seen, matches.alias("matches")), number, running._checkpoint)
-        running._matched(seen.get["matches"] or 0)
+        sink.batch(step(batch.withColumn(VERSION, F.lit(version).cast("bigint"))), number, running._checkpoint)
 
     return frame.writeStream.foreachBatch(run)
 
@@ -328,7 +344,7 @@ def _compiled(
     """The directory of an index that has been compiled for these events."""
     if isinstance(subscriptions, Index):
         given = getattr(source, "domain", None) if domain is None else domain
-        subscriptions._compiled_for(frame.schema, None if given is None else domain_of(given), "replicated")
+        subscriptions.compiled_for(frame.schema, None if given is None else domain_of(given), "replicated")
     return IndexDirectory(_directory_of(subscriptions))
 
 
@@ -349,15 +365,18 @@ class _Checked:
         self.id_type = manifest.id_type
 
 
-def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked) -> PinnedTask:
-    names = tuple(frame.columns) if VERSION in frame.columns else (*frame.columns, VERSION)
+def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: Source) -> PinnedTask:
+    prefix = getattr(source, "prefix", "")
+    version, rejected = f"{prefix}{VERSION}", f"{prefix}{REJECTED}"
+    names = tuple(frame.columns) if version in frame.columns else (*frame.columns, version)
     return PinnedTask(
         folder=str(checkpoint.versions),
         names=names,
         key=checkpoint.query,
-        version=VERSION,
-        rejected=REJECTED if REJECTED in frame.columns else None,
+        version=version,
+        rejected=rejected if rejected in frame.columns else None,
         string_ids=checked.id_type == "string",
+        keeps=(f"{prefix}position", version) if prefix else (),
     )
 
 

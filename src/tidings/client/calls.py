@@ -1,0 +1,281 @@
+"""Every request that there is, and how its answer is read."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from tidings.client import answers
+from tidings.client.answers import Answer
+from tidings.client.encoding import timestamp
+from tidings.model.attribute import Attribute
+from tidings.model.domain import Domain
+
+T = TypeVar("T")
+
+Mode: TypeAlias = Literal["pull", "sse", "webhook"]
+Start: TypeAlias = "Literal['latest', 'earliest'] | int | dt.datetime"
+Expiry: TypeAlias = "dt.datetime | dt.timedelta | str | None"
+DomainForm: TypeAlias = "Domain | Mapping[str, Any] | Iterable[Attribute | Mapping[str, Any]]"
+
+JSON = "application/json"
+ONE_EVENT = "application/cloudevents+json"
+MANY_EVENTS = "application/cloudevents-batch+json"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class Keep(Enum):
+    """Stands for a field that a change leaves as it is, where None says to remove it."""
+
+    KEEP = "keep"
+
+
+KEEP = Keep.KEEP
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request. Whether it may be sent again after a lost answer is the request's own matter."""
+
+    method: str
+    path: str
+    read: Callable[[Answer], T]
+    query: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = JSON
+    headers: dict[str, str] = field(default_factory=dict)
+    repeatable: bool = True
+    seconds: float = 0.0  # that the service may take by intention, as a long poll does
+    done_already: int | None = None  # the status of a repeat whose first attempt was done after all
+    then: Call[T] | None = None  # and what to ask for its answer
+    accepts: frozenset[int] = frozenset()  # statuses besides 2xx that are answers and no errors
+
+
+# ---------------------------------------------------------------------- domains
+
+
+def put_domain(name: str, form: DomainForm) -> Call[answers.DomainState]:
+    if isinstance(form, Domain):
+        form = form.to_dict()
+    if not isinstance(form, Mapping):
+        form = {"attributes": [one.to_dict() if isinstance(one, Attribute) else dict(one) for one in form]}
+    body = {key: value for key, value in form.items() if key != "name"}  # the path has it
+    return Call("PUT", f"/v1/domains/{_part(name)}", answers.read_domain, body=_json(body))
+
+
+def domain(name: str) -> Call[answers.DomainState]:
+    return Call("GET", f"/v1/domains/{_part(name)}", answers.read_domain)
+
+
+def domains() -> Call[list[answers.DomainState]]:
+    return Call("GET", "/v1/domains", lambda answer: list(map(answers.domain_of, answer.json["domains"])))
+
+
+def delete_domain(name: str) -> Call[None]:
+    return Call("DELETE", f"/v1/domains/{_part(name)}", answers.read_nothing, done_already=404)
+
+
+# ---------------------------------------------------------------------- events
+
+
+def publish(domain: str, body: bytes, *, many: bool) -> Call[list[int]]:
+    path = f"/v1/domains/{_part(domain)}/events"
+    kind = MANY_EVENTS if many else ONE_EVENT
+    return Call("POST", path, answers.read_positions, body=body, content_type=kind)
+
+
+def matches(position: int) -> Call[answers.EventMatches]:
+    return Call("GET", f"/v1/events/{position:d}/matches", answers.read_event_matches)
+
+
+# ---------------------------------------------------------------------- subscriptions
+
+
+def new_id() -> str:
+    return "sub_" + base64.b32encode(os.urandom(10)).decode().lower()
+
+
+def new_secret() -> str:
+    """As Standard Webhooks writes them."""
+    return "whsec_" + base64.b64encode(os.urandom(32)).decode()
+
+
+def subscription_body(
+    domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
+    secret: str | None = None, start: Start = "latest", expires: Expiry = None,
+    labels: Mapping[str, str] | None = None, paused: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    body: dict[str, Any] = {"domain": domain, "filter": filter, "delivery": delivery_body(mode, url, secret)}
+    if id is not None:
+        body["id"] = id
+    if start != "latest":
+        body["start"] = _start(start)
+    if expires is not None:
+        body["expires"] = _expiry(expires)
+    if labels:
+        body["labels"] = dict(labels)
+    if paused:
+        body["paused"] = True
+    return body
+
+
+def delivery_body(mode: Mode, url: str | None, secret: str | None) -> dict[str, str]:
+    if (mode == "webhook") != (url is not None):
+        raise ValueError("a webhook, and nothing else, has a url; give mode='webhook' and url='https://…'")
+    given = {"mode": mode, "url": url, "secret": secret}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def create(body: dict[str, Any]) -> Call[answers.Subscription]:
+    """With an id of our own, so that a repeat is seen to be one: the service then answers 409.
+
+    With a secret of our own too, where it is a webhook: the service shows one that it makes only once, and
+    that answer may be lost.
+    """
+    body = {"id": new_id(), **body}
+    delivery = body["delivery"]
+    if delivery["mode"] == "webhook":
+        delivery = body["delivery"] = {"secret": new_secret(), **delivery}
+    read = partial(answers.read_subscription, secret=delivery.get("secret"))
+    there = Call("GET", _subscription(body["id"]), read)
+    return Call("POST", "/v1/subscriptions", read, body=_json(body), done_already=409, then=there)
+
+
+def replace(id: str, body: dict[str, Any]) -> Call[answers.Subscription]:
+    return Call("PUT", _subscription(id), answers.read_subscription, body=_json(body))
+
+
+def subscription(id: str) -> Call[answers.Subscription]:
+    return Call("GET", _subscription(id), answers.read_subscription)
+
+
+def change(
+    id: str, *, filter: str | None = None, delivery: dict[str, str] | None = None, paused: bool | None = None,
+    expires: Expiry | Keep = KEEP, labels: Mapping[str, str | None] | None = None,
+) -> Call[answers.Subscription]:  # fmt: skip
+    given: dict[str, Any] = {"filter": filter, "delivery": delivery, "paused": paused, "labels": labels}
+    patch = {key: value for key, value in given.items() if value is not None}
+    if not isinstance(expires, Keep):
+        patch["expires"] = None if expires is None else _expiry(expires)
+    if not patch:
+        raise ValueError("a change changes something: give filter, delivery, paused, expires or labels")
+    return Call("PATCH", _subscription(id), answers.read_subscription, body=_json(patch), content_type=MERGE_PATCH)
+
+
+def delete(id: str) -> Call[None]:
+    return Call("DELETE", _subscription(id), answers.read_nothing, done_already=404)
+
+
+def page_of_subscriptions(after: str | None, limit: int, **wanted: str | None) -> Call[dict[str, Any]]:
+    query = {key: value for key, value in wanted.items() if value is not None} | {"limit": str(limit)}
+    return Call("GET", "/v1/subscriptions", lambda answer: answer.json, query=query | _after(after))
+
+
+# ---------------------------------------------------------------------- delivery
+
+
+def pull(id: str, *, limit: int, wait: float) -> Call[answers.Pulled]:
+    query = {"limit": str(limit), "wait": f"{wait:g}"}
+    return Call("GET", f"{_subscription(id)}/notifications", answers.read_pulled, query=query, seconds=wait)
+
+
+def ack(id: str, cursor: str) -> Call[None]:
+    return Call("POST", f"{_subscription(id)}/ack", answers.read_nothing, body=_json({"cursor": cursor}))
+
+
+def open_stream(id: str, last_id: str) -> Call[None]:
+    headers = {"accept": "text/event-stream", "cache-control": "no-store"}
+    if last_id:
+        headers["last-event-id"] = last_id
+    return Call("GET", f"{_subscription(id)}/stream", answers.read_nothing, headers=headers)
+
+
+def page_of_dead_letters(id: str, after: str | None, limit: int) -> Call[dict[str, Any]]:
+    query = {"limit": str(limit)} | _after(after)
+    return Call("GET", f"{_subscription(id)}/dead-letters", lambda answer: answer.json, query=query)
+
+
+def redrive(id: str, positions: Iterable[int] | None) -> Call[Any]:
+    body = {} if positions is None else {"positions": list(positions)}
+    return Call(
+        "POST", f"{_subscription(id)}/dead-letters:redrive", lambda answer: answer.json if answer.body else None,
+        body=_json(body),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- filters
+
+
+def test_filter(domain: str, filter: str, body: str) -> Call[answers.FilterTest]:
+    """`body` is the event's JSON, whose numbers are exact."""
+    head = json.dumps({"domain": domain, "filter": filter}, ensure_ascii=False)
+    return Call("POST", "/v1/filters:test", answers.read_filter_test, body=f'{head[:-1]},"event":{body}}}'.encode())
+
+
+def backtest(
+    domain: str, filter: str, *, start: int | dt.datetime | None, end: int | dt.datetime | None, compare: str | None
+) -> Call[Answer]:
+    body: dict[str, Any] = {"domain": domain, "filter": filter}
+    for name, place in (("from", start), ("to", end)):
+        if place is not None:
+            body[name] = timestamp(place) if isinstance(place, dt.datetime) else place
+    if compare is not None:
+        body["compare"] = compare
+    return Call("POST", "/v1/filters:backtest", lambda answer: answer, body=_json(body), seconds=30.0)
+
+
+def follow(location: str) -> Call[Answer]:
+    return Call("GET", location, lambda answer: answer, seconds=30.0)
+
+
+# ---------------------------------------------------------------------- the service
+
+
+def health() -> Call[answers.Health]:
+    """That it is ill is an answer too."""
+    return Call("GET", "/v1/health", answers.read_health, accepts=frozenset({503}))
+
+
+def _subscription(id: str) -> str:
+    return f"/v1/subscriptions/{_part(id)}"
+
+
+def _part(name: str) -> str:
+    """A name as a part of a path; one that is empty or dots would be another path."""
+    if not name or set(name) == {"."}:
+        raise ValueError(f"{name!r} is no name")
+    return quote(name, safe="")
+
+
+def _json(body: Any) -> bytes:
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, default=str).encode()
+
+
+def _after(after: str | None) -> dict[str, str]:
+    return {} if after is None else {"after": after}
+
+
+def _start(start: Start) -> Any:
+    match start:
+        case dt.datetime():
+            return {"time": timestamp(start)}
+        case int():
+            return {"position": start}
+    return start
+
+
+def _expiry(expires: dt.datetime | dt.timedelta | str) -> str:
+    match expires:
+        case dt.timedelta():
+            return timestamp(dt.datetime.now(dt.UTC) + expires)
+        case dt.datetime():
+            return timestamp(expires)
+    return expires

@@ -1,0 +1,270 @@
+"""The client that waits for its answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from tidings.client import answers, calls
+from tidings.client.calls import KEEP, DomainForm, Expiry, Keep, Mode, Start
+from tidings.client.encoding import BATCH_BYTES, BATCH_EVENTS, Event
+from tidings.client.flows import Flow, Flows, Give, Lost, Open, Read, Send, Sleep, Step
+from tidings.client.retrying import Retries
+from tidings.client.settings import Settings
+from tidings.client.transport import STREAM_SECONDS, answer_of, losses, options, request_of
+
+T = TypeVar("T")
+
+
+class Client:
+    """Speaks to a service; close it, or use it in `with`. Threads may share one.
+
+    `url` is by default TIDINGS_URL, else http://127.0.0.1:8080. The token is `token`, else the first line of
+    `token_file`, else TIDINGS_TOKEN, else the file TIDINGS_TOKEN_FILE, else, for a service on this machine,
+    the file tidings-data/token. What the service refuses is a `ServiceError`; where it does not answer within
+    `retries`, an `UnreachableError`.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, token: str | None = None, token_file: str | os.PathLike[str] | None = None,
+        source: str | None = None, timeout: float = 30.0, retries: Retries | None = None,
+        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        settings = Settings.find(url, token, token_file)
+        self.url = settings.url
+        self._timeout = timeout
+        self._sleep = sleep
+        self._flows = Flows(settings.url, retries or Retries(), source)
+        self._http = httpx.Client(**options(settings, timeout, transport))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ domains
+
+    def put_domain(self, name: str, domain: DomainForm) -> answers.DomainState:
+        """Describe the events of a domain: a `Domain`, its JSON form, or its attributes."""
+        return self._run(self._flows.ask(calls.put_domain(name, domain)))
+
+    def domain(self, name: str) -> answers.DomainState:
+        return self._run(self._flows.ask(calls.domain(name)))
+
+    def domains(self) -> list[answers.DomainState]:
+        return self._run(self._flows.ask(calls.domains()))
+
+    def delete_domain(self, name: str) -> None:
+        self._run(self._flows.ask(calls.delete_domain(name)))
+
+    # ------------------------------------------------------------------ events
+
+    def publish(
+        self, domain: str, event: Event, *, source: str | None = None, id: str | None = None, type: str | None = None,
+        subject: str | None = None, time: dt.datetime | str | None = None,
+    ) -> int:  # fmt: skip
+        """Publish one event, a record or a CloudEvent, and answer its position in the log.
+
+        An event without a source and an id is given them, so that it is there once however often it is sent.
+        """
+        fields = {"source": source, "id": id, "type": type, "subject": subject, "time": time}
+        return self._run(self._flows.publish(domain, event, **fields))
+
+    def publish_many(
+        self, domain: str, events: Iterable[Event], *, batch_events: int = BATCH_EVENTS, batch_bytes: int = BATCH_BYTES
+    ) -> list[int]:
+        """Publish events in order, in batches, each wholly or not at all; answers their positions."""
+        return self._run(self._flows.publish_many(domain, events, max_events=batch_events, max_bytes=batch_bytes))
+
+    def publish_batches(
+        self, domain: str, events: Iterable[Event], *, batch_events: int = BATCH_EVENTS, batch_bytes: int = BATCH_BYTES
+    ) -> Iterator[list[int]]:
+        """As `publish_many`, for events without an end: yields the positions of each batch."""
+        return self._each(self._flows.publish_batches(domain, events, max_events=batch_events, max_bytes=batch_bytes))
+
+    def event_matches(self, position: int) -> answers.EventMatches:
+        """Who gets the event at a position, and who nearly does."""
+        return self._run(self._flows.ask(calls.matches(position)))
+
+    # ------------------------------------------------------------------ subscriptions
+
+    def subscribe(
+        self, domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
+        secret: str | None = None, start: Start = "latest", expires: Expiry = None,
+        labels: Mapping[str, str] | None = None, paused: bool = False,
+    ) -> answers.Subscription:  # fmt: skip
+        """Subscribe to the events that satisfy a filter. Every event published after this returned is covered.
+
+        `start` is where in the past to begin: "earliest", a position or a time. `expires` ends the subscription:
+        a time, or how long from now.
+        """
+        body = calls.subscription_body(
+            domain, filter, id=id, mode=mode, url=url, secret=secret, start=start, expires=expires, labels=labels,
+            paused=paused,
+        )  # fmt: skip
+        return self._run(self._flows.ask(calls.create(body)))
+
+    def replace_subscription(
+        self, id: str, domain: str, filter: str, *, mode: Mode = "pull", url: str | None = None,
+        secret: str | None = None, expires: Expiry = None, labels: Mapping[str, str] | None = None,
+        paused: bool = False,
+    ) -> answers.Subscription:  # fmt: skip
+        """Have the subscription be exactly this, whether or not there is one of this id."""
+        body = calls.subscription_body(
+            domain, filter, mode=mode, url=url, secret=secret, expires=expires, labels=labels, paused=paused
+        )
+        return self._run(self._flows.ask(calls.replace(id, body)))
+
+    def subscription(self, id: str) -> answers.Subscription:
+        return self._run(self._flows.ask(calls.subscription(id)))
+
+    def subscriptions(
+        self, *, domain: str | None = None, label: str | None = None, search: str | None = None,
+        state: str | None = None,
+    ) -> Iterator[answers.Subscription]:  # fmt: skip
+        """Every subscription, page by page; `label` is "key" or "key=value", `search` a part of the filter or id."""
+        return self._each(self._flows.subscriptions(domain=domain, label=label, search=search, state=state))
+
+    def change(
+        self, id: str, *, filter: str | None = None, paused: bool | None = None, expires: Expiry | Keep = KEEP,
+        labels: Mapping[str, str | None] | None = None, mode: Mode | None = None, url: str | None = None,
+        secret: str | None = None,
+    ) -> answers.Subscription:  # fmt: skip
+        """Change what is given and keep the rest; a label of None goes, as does an expiry of None."""
+        delivery = None if mode is None else calls.delivery_body(mode, url, secret)
+        call = calls.change(id, filter=filter, delivery=delivery, paused=paused, expires=expires, labels=labels)
+        return self._run(self._flows.ask(call))
+
+    def pause(self, id: str) -> answers.Subscription:
+        """Stop deliveries; what matches meanwhile waits."""
+        return self.change(id, paused=True)
+
+    def resume(self, id: str) -> answers.Subscription:
+        return self.change(id, paused=False)
+
+    def delete(self, id: str) -> None:
+        self._run(self._flows.ask(calls.delete(id)))
+
+    # ------------------------------------------------------------------ delivery
+
+    def pull(self, id: str, *, limit: int = 100, wait: float = 0.0) -> answers.Pulled:
+        """What waits for a subscription; with `wait`, seconds to wait for something if nothing does."""
+        return self._run(self._flows.ask(calls.pull(id, limit=limit, wait=wait)))
+
+    def ack(self, id: str, cursor: str) -> None:
+        """Say that everything up to a cursor was dealt with."""
+        self._run(self._flows.ask(calls.ack(id, cursor)))
+
+    def notifications(
+        self, id: str, *, limit: int = 100, wait: float = 20.0, follow: bool = True
+    ) -> Iterator[answers.Notification]:
+        """Notifications as they come, acknowledged a batch at a time, after the last of a batch was dealt with.
+
+        Whoever stops in the middle of a batch gets all of that batch again. Without `follow` it ends when
+        nothing waits.
+        """
+        return self._each(self._flows.notifications(id, limit=limit, wait=wait, follow=follow))
+
+    def stream(self, id: str, *, last_event_id: str = "", ack: bool = True) -> Iterator[answers.Notification]:
+        """Notifications pushed as Server-Sent Events, resumed after the last one whenever the line breaks.
+
+        About every second those that were dealt with are acknowledged, unless `ack` is off: what is not comes
+        again to the next stream. It ends when the subscription is deleted.
+        """
+        return self._each(self._flows.stream(id, last_id=last_event_id, ack=ack))
+
+    def dead_letters(self, id: str) -> Iterator[answers.DeadLetter]:
+        """What could not be delivered, and why."""
+        return self._each(self._flows.dead_letters(id))
+
+    def redrive(self, id: str, positions: Iterable[int] | None = None) -> None:
+        """Try to deliver dead letters once more: those at these positions, or all."""
+        self._run(self._flows.ask(calls.redrive(id, positions)))
+
+    # ------------------------------------------------------------------ filters
+
+    def test_filter(self, domain: str, filter: str, event: Event) -> answers.FilterTest:
+        """Does this event match this filter, and why?"""
+        return self._run(self._flows.test_filter(domain, filter, event))
+
+    def backtest(
+        self, domain: str, filter: str, *, start: int | dt.datetime | None = None,
+        end: int | dt.datetime | None = None, compare: str | None = None,
+    ) -> answers.Backtest:  # fmt: skip
+        """What this filter would have delivered of the log, and how that differs from a subscription's."""
+        call = calls.backtest(domain, filter, start=start, end=end, compare=compare)
+        return self._run(self._flows.backtest(call))
+
+    def health(self) -> answers.Health:
+        return self._run(self._flows.ask(calls.health()))
+
+    # ------------------------------------------------------------------ carrying out
+
+    def _run(self, flow: Flow[T]) -> T:
+        """Carry out a flow that gives nothing before its end."""
+        reply: Any = None
+        while True:
+            try:
+                step = flow.send(reply)
+            except StopIteration as ended:
+                answer: T = ended.value
+                return answer
+            reply = self._carry_out(step)
+
+    def _each(self, flow: Flow[None]) -> Iterator[Any]:
+        """Carry out a flow and yield what it gives. Closed early, it lets go of an open answer."""
+        reply: Any = None
+        opened: httpx.Response | None = None
+        pieces: Iterator[bytes] = iter(())
+        try:
+            while True:
+                try:
+                    step = flow.send(reply)
+                except StopIteration:
+                    return
+                reply = None
+                match step:
+                    case Give(items):
+                        yield from items
+                    case Open(call):
+                        if opened is not None:
+                            opened.close()
+                        with losses() as lost:
+                            request = request_of(self._http, call, STREAM_SECONDS)
+                            opened = self._http.send(request, stream=True)
+                            pieces = opened.iter_bytes()
+                            reply = answer_of(opened, b"" if opened.is_success else opened.read())
+                        reply = lost[0] if lost else reply
+                    case Read():
+                        with losses() as lost:
+                            reply = next(pieces, None)
+                        reply = lost[0] if lost else reply
+                    case _:
+                        reply = self._carry_out(step)
+        finally:
+            flow.close()
+            if opened is not None:
+                opened.close()
+
+    def _carry_out(self, step: Step) -> answers.Answer | Lost | None:
+        match step:
+            case Sleep(seconds):
+                self._sleep(seconds)
+                return None
+            case Send(call):
+                with losses() as lost:
+                    response = self._http.send(request_of(self._http, call, self._timeout))
+                return lost[0] if lost else answer_of(response, response.content)
+        raise AssertionError(f"no step of such a flow: {step}")

@@ -1,0 +1,164 @@
+"""`tidings serve`: the whole service on this machine, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from tidings.errors import TidingsError
+from tidings.service.data_directory import DEFAULT_DATA, DataDirectory
+
+if TYPE_CHECKING:
+    from tidings.service.supervisor import Plan
+
+HOST, PORT = "127.0.0.1", 8080
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for, in the words of the command line."""
+
+    host: str = HOST
+    port: int = PORT
+    data: Path = Path(DEFAULT_DATA)
+    master: str = "local[*]"
+    catalogue: str | None = None
+    demo: bool = False
+    recover: bool = False
+    dev_webhooks: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+
+
+def serve(
+    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = HOST,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port to listen at.")] = PORT,
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="Where everything is kept; made where there is nothing.")
+    ] = Path(DEFAULT_DATA),
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
+    catalogue: Annotated[
+        str | None,
+        typer.Option("--catalogue", metavar="URL", help="postgresql://…; without it, a file in the data directory."),
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Feed it real flights, and show who is told of what.")] = False,
+    recover: Annotated[
+        bool, typer.Option("--recover", help="Where a stream's checkpoint is lost or damaged, go on without it.")
+    ] = False,
+    dev_webhooks: Annotated[
+        bool, typer.Option("--dev-webhooks", help="Let webhooks go to this machine, and by http: for development.")
+    ] = False,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", metavar="FILE", help="Of TLS: needed to listen beyond this machine.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of the certificate.")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A name that requests may come in by.")
+    ] = None,
+) -> None:
+    """Publish, match and deliver, until Ctrl-C or SIGTERM; started again, it goes on where it was.
+
+    \b
+      tidings serve
+      tidings serve --demo
+      tidings serve --data /var/lib/tidings --port 8090 --master spark://master:7077
+    """
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("--certificate and --key go together")
+    hosts = tuple(allow_host or ())
+    request = Request(host, port, data, master, catalogue, demo, recover, dev_webhooks, certificate, key, hosts)
+    run(request, Console())
+
+
+def run(request: Request, console: Console) -> None:
+    """Serve until told to stop; raises where the service cannot be started."""
+    for needed, extra in (("fastapi", "service"), ("sqlalchemy", "service"), ("pyspark", "spark")):
+        if find_spec(needed) is None:  # told here, in one line, rather than by a child that dies of it
+            raise TidingsError(f"this needs {needed}: pip install 'tidings[{extra}]'")
+    from tidings.service.supervisor import Plan, Supervisor, prepared
+
+    logging.basicConfig(level=logging.WARNING, format="serve: %(message)s")
+    data = DataDirectory(request.data)
+    # Where the terminal shows the demo's table, the processes have to speak elsewhere.
+    output = data.path / "serve.log" if request.demo and console.is_terminal else None
+    plan = Plan(
+        data,
+        host=request.host,
+        port=request.port,
+        master=request.master,
+        catalogue=request.catalogue,
+        recover=request.recover,
+        dev_webhooks=request.dev_webhooks,
+        certificate=request.certificate,
+        key=request.key,
+        allowed_hosts=request.allowed_hosts,
+        output=output,
+    )
+    with prepared(plan) as new, contextlib.ExitStack() as ended:
+        _introduce(console, plan, new)
+        supervisor = Supervisor(plan)
+
+        def ready() -> None:
+            _say(console, "\n".join(["", "ready. Try, in another terminal:", *try_next(plan, demo=request.demo), ""]))
+            if request.demo:
+                from tidings.service.demo import Demo
+
+                token = data.read_token()
+                assert token is not None
+                demo = Demo(plan.url, token, console)
+                ended.callback(demo.stop)
+                demo.start()
+
+        supervisor.run(ready, ending=ended.close)
+    _say(console, "stopped; everything is kept in " + shown(data.path))
+
+
+def _introduce(console: Console, plan: Plan, new: bool) -> None:
+    lines = [
+        f"Tidings at {plan.url}",
+        f"data       {shown(plan.data.path)}" + (" (new)" if new else ""),
+        f"token      {shown(plan.data.token)}, to be sent as Authorization: Bearer",
+        f"interface  {plan.url}/v1/docs",
+        "",
+        "starting the gateway and Spark …",
+    ]
+    _say(console, "\n".join(lines))
+
+
+def try_next(plan: Plan, *, demo: bool) -> list[str]:
+    """Three commands that work as they stand."""
+    token = shlex.quote(shown(plan.data.token))
+    options = "" if plan.port == PORT and plan.host == HOST else f" --url {plan.url}"
+    options += "" if plan.data.path == Path(DEFAULT_DATA).absolute() else f" --token-file {token}"
+    if demo:
+        return [
+            f"""  tidings subscribe flights "dest = 'HNL' OR dep_delay > 300" --id late{options}""",
+            f"  tidings tail late{options}",
+            f"""  curl -s -H "Authorization: Bearer $(cat {token})" {plan.url}/v1/health""",
+        ]
+    return [
+        f"""  tidings publish quotes '{{"symbol": "ACME", "price": 8.40}}'{options}""",
+        f"""  tidings subscribe quotes "symbol = 'ACME' AND price > 8.30" --id dear{options}""",
+        f"  tidings tail dear{options}",
+    ]
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be written from here."""
+    with contextlib.suppress(ValueError):
+        return os.path.join(".", path.relative_to(Path.cwd()))
+    return str(path)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False)

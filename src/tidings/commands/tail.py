@@ -1,0 +1,79 @@
+"""`tidings tail`: watch notifications arrive, of a subscription or of a filter that is tried out."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tidings.commands.connection import TokenFile, Url, about_filter, as_line, connected
+from tidings.commands.pull import line_of
+from tidings.errors import TidingsError
+
+if TYPE_CHECKING:
+    from tidings.client import Client, Notification
+
+KEPT = dt.timedelta(hours=1)  # a filter that is tried out, should nobody be left to remove it
+
+
+def tail(
+    subscription: Annotated[str, typer.Argument(metavar="ID|DOMAIN", help="A subscription; or with FILTER, a domain.")],
+    filter: Annotated[
+        str | None, typer.Argument(metavar="FILTER", help="Watch what this filter gets, without keeping it.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Lines of JSON, even to a terminal.")] = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Show notifications as they come, until Ctrl-C.
+
+    \b
+      tidings tail dear
+      tidings tail quotes "price > 8.30"
+      tidings tail quotes "price > 8.30" --count 10 --json
+    """
+    console = Console(highlight=False)
+    with (
+        connected(url, token_file, patient=True) as client,
+        contextlib.suppress(KeyboardInterrupt),
+        _watched(client, subscription, filter) as arriving,
+    ):
+        for number, notification in enumerate(arriving, start=1):
+            if json or not console.is_terminal:
+                typer.echo(line_of(notification))
+            else:
+                console.print(_shown(notification))
+            if number == count:
+                return
+
+
+@contextlib.contextmanager
+def _watched(client: Client, subscription: str, filter: str | None) -> Iterator[Iterator[Notification]]:
+    if filter is None:
+        found = client.subscription(subscription)
+        if found.mode == "webhook":
+            raise TidingsError(f"'{found.id}' posts to {found.url}; watch its filter: tidings tail {found.domain} '…'")
+        typer.echo(f"{found.domain}: {found.filter}", err=True)
+        yield client.stream(found.id, ack=False)  # to watch is not to take
+        return
+    with about_filter(filter):
+        tried = client.subscribe(subscription, filter, mode="sse", expires=KEPT, labels={"made-by": "tail"})
+    typer.echo(f"{subscription}: {filter}; waiting for events from position {tried.filter_from} on", err=True)
+    try:
+        yield client.stream(tried.id)
+    finally:
+        client.delete(tried.id)
+
+
+def _shown(notification: Notification) -> Text:
+    """The position, and the event's own attributes."""
+    text = Text(f"{notification.position:>10}  ", "dim")
+    for name, value in notification.data.items():
+        text.append(f"{name} ", "dim").append(value if isinstance(value, str) else as_line(value)).append("  ")
+    return text

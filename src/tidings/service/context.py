@@ -1,0 +1,118 @@
+"""All that a gateway has open: stores, what is remembered of them, and what runs in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from tidings.service.bodies import Bodies, expect_json, read_body
+from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory
+from tidings.service.event_texts import EventTexts
+from tidings.service.known_domains import KnownDomains
+from tidings.service.known_subscriptions import KnownSubscriptions
+from tidings.service.lag import Lag
+from tidings.service.mailbox import Mailboxes
+from tidings.service.matching_now import MatchingNow
+from tidings.service.metrics import LogEnd, Metrics
+from tidings.service.publishing import Publisher
+from tidings.service.pulling import Pulling
+from tidings.service.security import Tokens
+from tidings.service.settings import Settings
+from tidings.service.strict_json import object_of
+from tidings.service.subscribing import Subscribing
+from tidings.service.webhook_sending import Sender
+from tidings.service.webhooks import Webhooks
+from tidings.store.catalogue import Catalogue
+from tidings.store.deliveries import Deliveries
+from tidings.store.log import Log
+from tidings.store.reader import LogReader
+
+T = TypeVar("T")
+
+
+class Context:
+    """What every route needs. One to a gateway, open as long as it serves."""
+
+    def __init__(self, data: DataDirectory, settings: Settings, opened: contextlib.ExitStack) -> None:
+        self.data = data
+        self.settings = settings
+        data.make()
+        self.log = Log(data.log)
+        opened.callback(self.log.close)
+        self.reader = LogReader(data.log)  # apart from the writer's, so that neither waits for the other
+        opened.callback(self.reader.close)
+        self.catalogue = Catalogue(settings.catalogue or data.catalogue)
+        opened.callback(self.catalogue.close)
+        self.deliveries = Deliveries(data.deliveries)
+        opened.callback(self.deliveries.close)
+        # Three kinds of work that must not wait for each other: a locked catalogue is not to stop deliveries.
+        self.storing = ThreadPoolExecutor(8, "tidings-store")
+        self.delivering = ThreadPoolExecutor(4, "tidings-deliver")
+        self.reading = ThreadPoolExecutor(2, "tidings-read")
+        self.metrics = Metrics()
+        self.log_end = LogEnd()
+        self.lag = Lag(data, self.log.end)
+        self.metrics.watch(self.lag, self.log_end)
+        self.bodies = Bodies(settings.max_bodies_bytes)
+        self.tokens = Tokens(self.catalogue, self.storing, settings.token_cache_seconds)
+        self.domains = KnownDomains(self.catalogue, self.storing)
+        self.subscriptions = KnownSubscriptions(self.catalogue, self.storing)
+        self.matching = MatchingNow(self.catalogue, settings.max_near_filters)
+        self.mailboxes = Mailboxes(data, self.deliveries, EventTexts(self.reader), settings, self.delivering)
+        opened.callback(self.mailboxes.close)
+        self.publisher = Publisher(
+            self.log, self.domains, self.bodies, self.lag, self.metrics, settings, self.reading
+        )  # fmt: skip
+        self.pulling = Pulling(
+            self.subscriptions, self.mailboxes, self.deliveries, self.metrics, settings, self.delivering
+        )
+        sender = Sender(settings.webhooks, development=settings.development)
+        self.webhooks = Webhooks(
+            self.catalogue, self.subscriptions, self.mailboxes, self.deliveries, sender, self.metrics,
+            settings.webhooks, self.delivering,
+        )  # fmt: skip
+        self.subscribing = Subscribing(
+            data, self.catalogue, self.reader, self.deliveries, self.subscriptions, self.domains, self.mailboxes,
+            self.webhooks, self.lag, self.log_end, settings, self.storing,
+        )  # fmt: skip
+        for pool in (self.storing, self.delivering, self.reading):
+            opened.callback(pool.shutdown)  # before the stores are closed that they ask
+
+    async def ask(self, work: Callable[..., T], *values: Any) -> T:
+        """Have a store asked in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.storing, work, *values)
+
+    async def json(self, request: Request, *media_types: str) -> dict[str, Any]:
+        """The one object of a request's body, strictly read."""
+        expect_json(request, *media_types)
+        with self.bodies.held() as held:
+            return object_of(await read_body(request, self.settings.max_event_bytes, held))
+
+    def close(self) -> None:
+        """Let who waits go: the service is about to stop."""
+        self.pulling.close()
+
+
+@contextlib.asynccontextmanager
+async def opened_context(data: DataDirectory, settings: Settings) -> AsyncIterator[Context]:
+    """A context, open; what was half done when the last one ended is finished."""
+    with contextlib.ExitStack() as opened:
+        loop = asyncio.get_running_loop()
+        context = await loop.run_in_executor(None, Context, data, settings, opened)
+        if data.read_token() is None:
+            secret = await context.ask(context.catalogue.create_token, DEFAULT_TENANT, "first")
+            data.write_token(secret)
+        await context.subscribing.start()
+        await context.webhooks.start()
+        try:
+            yield context
+        finally:
+            context.close()
+            await context.webhooks.stop()
+            await context.subscribing.stop()
+            await context.mailboxes.stop()

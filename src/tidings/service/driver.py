@@ -1,0 +1,223 @@
+"""The process that matches: `python -m tidings.service.driver DIR [--master URL] [--catalogue URL]`.
+
+It follows the catalogue: a stream for each domain, in a thread of its own, and the jobs that the gateway asks for. It
+writes the indexes, checkpoints and mailboxes, the answers to jobs, and every second how it does, in driver.json:
+
+    {"pid", "started", "time", "state", "problem", "domains": {key: {"state", "problem", "reached", …}}}
+
+`reached` of a domain is exclusive: all its events before that position are in its mailboxes. SIGTERM ends it
+cleanly; whatever was under way is done again at the next start, with the same outcome.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tidings import pipeline
+from tidings.errors import TidingsError
+from tidings.service.data_directory import DataDirectory, replace_json
+from tidings.service.driver_jobs import Jobs
+from tidings.service.driver_stream import Context, DomainStream
+from tidings.store.catalogue import Catalogue, CatalogueError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_SECONDS = 0.02  # between looks at the catalogue: a subscription waits for it, and the events after it
+JOBS_SECONDS = 0.2
+STATUS_SECONDS = 1.0
+BUSY_SECONDS = 5.0  # that the catalogue may be locked by others before that is told
+# Micro-batches are small and there are many: they share the cores fairly with the jobs, and shuffle nothing.
+SPARK = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    # The logs of offsets and commits: without these, Hadoop starts a dozen processes (chmod, readlink) to write a line,
+    # which is a third of a small micro-batch. Whether a checkpoint is whole is seen at the start of a query.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+
+_log = logging.getLogger("tidings.service")
+
+
+class Driver:
+    """Runs until it is told to stop."""
+
+    def __init__(
+        self,
+        data: DataDirectory,
+        *,
+        master: str = "local[*]",
+        catalogue: str | None = None,
+        recover: bool = False,
+        supervised: bool = False,
+    ) -> None:
+        self._data = data
+        self._master = master
+        self._place = catalogue or str(data.catalogue)
+        self._recover = recover
+        self._supervisor = os.getppid() if supervised else None
+        self._stopped = threading.Event()
+        self._started = time.time()
+        self._state = "starting"
+        self._problem: str | None = None
+        self._streams: dict[str, DomainStream] = {}
+        self._leaving: list[DomainStream] = []  # of domains that were deleted
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> None:
+        self._data.make()
+        self._tell()
+        with contextlib.ExitStack() as opened:
+            opened.callback(self._told_last)
+            catalogue = opened.enter_context(Catalogue(self._place, busy_seconds=BUSY_SECONDS))
+            spark = pipeline.session(self._master, name="tidings serve", config=SPARK)
+            opened.callback(spark.stop)
+            threading.Thread(target=_warm_up, args=(spark,), name="tidings-warm-up", daemon=True).start()
+            context = Context(spark, self._data, catalogue, self._place, self._recover)
+            jobs = Jobs(context)
+            opened.callback(jobs.stop)
+            opened.callback(self._end_streams)
+            self._state = "running"
+            self._follow(context, jobs)
+            self._state = "stopping"
+            self._tell()
+
+    def _follow(self, context: Context, jobs: Jobs) -> None:
+        seen, looked, told = -1, 0.0, 0.0
+        while not self._stopped.wait(LOOK_SECONDS):
+            now = time.monotonic()
+            try:
+                revision = context.catalogue.revision()
+                if revision != seen:
+                    self._look(context)
+                    seen = revision
+                if now - looked >= JOBS_SECONDS:
+                    looked = now
+                    jobs.look()
+                self._problem = None
+            except CatalogueError as error:  # locked, or a server that is away: streams go on with what they know
+                self._problem = str(error)
+                self._stopped.wait(STATUS_SECONDS)
+            if now - told >= STATUS_SECONDS:
+                told = now
+                if gone := _spark_is_gone(context.spark):
+                    # Crash, and be started again: without its JVM nothing here can be ended in order.
+                    _log.critical("Spark is gone (%s); the driver ends", gone)
+                    self._state, self._problem = "failed", f"Spark is gone: {gone}"
+                    self._streams.clear()
+                    self._tell()
+                    os._exit(1)
+                self._tell()
+                if self._supervisor not in (None, os.getppid()):
+                    _log.warning("the supervisor is gone; ending")
+                    return
+
+    def _look(self, context: Context) -> None:
+        """Have a stream for each domain, and tell those whose domain or filters have changed."""
+        rows = {row.key: row for row in context.catalogue.domains()}
+        for key in self._streams.keys() - rows.keys():
+            gone = self._streams.pop(key)
+            gone.stop()
+            self._leaving.append(gone)
+        for key, row in rows.items():
+            if key not in self._streams:
+                self._end_leaving(key)  # of the same name: one after the other
+                self._streams[key] = DomainStream(context, row)
+                self._streams[key].start()
+            else:
+                self._streams[key].tell(row)
+
+    def _end_leaving(self, key: str) -> None:
+        for stream in self._leaving:
+            if stream.key == key:
+                stream.join()
+        self._leaving = [stream for stream in self._leaving if stream.key != key]
+
+    def _end_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.stop()
+        for stream in [*self._streams.values(), *self._leaving]:
+            stream.join()
+
+    def _tell(self) -> None:
+        domains = {key: stream.status() for key, stream in self._streams.items()}
+        told = {"pid": os.getpid(), "started": self._started, "time": time.time(), "state": self._state}
+        try:
+            replace_json(self._data.driver_status, {**told, "problem": self._problem, "domains": domains})
+        except OSError as error:  # a full disk, which the streams tell of themselves
+            _log.error("cannot write %s: %s", self._data.driver_status, error)
+
+    def _told_last(self) -> None:
+        self._state = "stopped"
+        self._streams.clear()
+        self._tell()
+
+
+def _spark_is_gone(spark: SparkSession) -> str | None:
+    """Why nothing can be asked of Spark any more; None where all is well."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        return f"its JVM ended with status {process.returncode}"
+    try:
+        jvm: Any = spark.sparkContext._jsc
+        return "its context was stopped" if jvm.sc().isStopped() else None
+    except Exception as error:  # whatever py4j raises where nobody answers
+        return f"its JVM does not answer: {error}"
+
+
+def _warm_up(spark: SparkSession) -> None:
+    """Have Python workers started and kernels loaded before the first event comes, which would wait for them."""
+    try:
+        events = spark.range(0, 2_000, numPartitions=2).toDF("n")
+        filters = spark.createDataFrame([(1, "n > 5"), (2, "n BETWEEN 3 AND 7 OR n = 9")], "id bigint, filter string")
+        pipeline.match(events, filters, output="counts").collect()
+    except Exception as error:  # the streams will tell what is wrong, if anything is
+        _log.debug("cannot warm up: %s", error)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tidings.service.driver", description="Match on Spark.")
+    parser.add_argument("directory", metavar="DIR", help="the data directory of the service")
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master")
+    parser.add_argument("--catalogue", metavar="URL", help="of PostgreSQL; a file of the data directory by default")
+    parser.add_argument("--recover", action="store_true", help="go on without a checkpoint that does not fit")
+    parser.add_argument("--supervised", action="store_true", help="end when the process that started this one has")
+    given: Any = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="driver: %(levelname)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    driver = Driver(
+        DataDirectory(given.directory),
+        master=given.master,
+        catalogue=given.catalogue,
+        recover=given.recover,
+        supervised=given.supervised,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: driver.stop())  # Ctrl-C is Spark's, which raises KeyboardInterrupt
+    try:
+        driver.run()
+    except KeyboardInterrupt:
+        return 130
+    except TidingsError as error:
+        print(f"driver: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

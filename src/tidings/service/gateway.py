@@ -1,0 +1,122 @@
+"""The gateway's process: `python -m tidings.service.gateway DIR --host 127.0.0.1 --port 8080`.
+
+Ends on SIGTERM and SIGINT: streams and long polls are let go, what is being appended is answered, the log is
+closed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from types import FrameType
+
+import uvicorn
+
+from tidings.errors import TidingsError
+from tidings.service.app import create_app
+from tidings.service.context import Context
+from tidings.service.data_directory import DEFAULT_DATA, DataDirectory
+from tidings.service.security import check_bind
+from tidings.service.settings import LOOPBACK_HOSTS, Settings
+
+STOP_SECONDS = 10  # that requests under way have, before they are broken off
+
+
+class _Server(uvicorn.Server):
+    """Says that it stops before it waits for open requests, some of which would stay open for ever."""
+
+    async def on_tick(self, counter: int) -> bool:
+        # Where the disk failed under the log, only opening it anew tells what is kept: who started us starts us anew.
+        context = self._context()
+        if context is not None and self.broken:
+            context.close()
+            return True
+        return await super().on_tick(counter)
+
+    @property
+    def broken(self) -> bool:
+        context = self._context()
+        return context is not None and context.publisher.broken is not None
+
+    def _context(self) -> Context | None:
+        context = getattr(getattr(self.config.app, "state", None), "context", None)
+        return context if isinstance(context, Context) else None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        context = self._context()
+        if context is not None:
+            context.close()
+        super().handle_exit(sig, frame)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """What a signal does that has been heeded already."""
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tidings.service.gateway", description=__doc__)
+    parser.add_argument("data", nargs="?", default=DEFAULT_DATA, help="the data directory")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at")
+    parser.add_argument("--port", type=int, default=8080, help="the port to listen at; 0 takes a free one")
+    parser.add_argument("--catalogue", help="a PostgreSQL URL; without, a file in the data directory")
+    parser.add_argument("--certificate", help="the file of a TLS certificate")
+    parser.add_argument("--key", help="the file of its key")
+    parser.add_argument("--allow-host", action="append", default=[], help="a name that requests may be addressed to")
+    parser.add_argument("--development", action="store_true", help="let webhooks go to this machine, by http too")
+    parser.add_argument("--max-lag", type=int, help="events of a domain that may wait to be matched")
+    parser.add_argument("--log-level", default="warning", help="debug, info, warning or error")
+    return parser
+
+
+def settings_of(given: argparse.Namespace) -> Settings:
+    names = {given.host.strip("[]").lower(), *(name.lower() for name in given.allow_host)} - {"0.0.0.0", "::"}
+    settings = Settings(
+        hosts=frozenset(LOOPBACK_HOSTS | names), development=given.development, catalogue=given.catalogue
+    )
+    if given.max_lag is not None:
+        settings = replace(settings, max_lag_events=given.max_lag)
+    return settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = arguments().parse_args(argv)
+    logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        # A gateway always has tokens: it makes the first one itself.
+        check_bind(given.host, tls=bool(given.certificate and given.key), token=True)
+        app = create_app(DataDirectory(given.data), settings_of(given))
+        config = uvicorn.Config(
+            app,
+            host=given.host,
+            port=given.port,
+            loop="uvloop" if sys.platform != "win32" else "asyncio",
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            access_log=False,
+            log_level=given.log_level,
+            server_header=False,
+            date_header=False,
+            ssl_certfile=given.certificate,
+            ssl_keyfile=given.key,
+            timeout_graceful_shutdown=STOP_SECONDS,
+            backlog=4096,
+        )
+        server = _Server(config)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(
+                number, _nothing
+            )  # uvicorn sends itself again what ended it; to be asked to end is no failure
+        server.run()
+    except TidingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0 if server.started and not server.broken else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""How far the driver is behind the publishers, domain by domain: what it says of itself against what was appended.
+
+The driver says which position it has reached, and positions are of all domains together. So the events of
+a domain are counted as they are appended, and the counts at some positions are kept: the lag is the
+count now less the count at the last kept position that the driver has passed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from typing import Any
+
+from tidings.service.data_directory import DataDirectory, DataDirectoryError
+
+STALE_SECONDS = 15.0  # after which a driver that says nothing counts as gone
+_KEPT = 4096  # positions of a domain whose counts are kept
+
+
+class Counted:
+    """The events of one domain that were appended since the gateway began."""
+
+    __slots__ = ("counts", "last", "positions", "total")
+
+    def __init__(self, position: int) -> None:
+        self.positions = [position]
+        self.counts = [0]
+        self.last = position  # the position after the last event
+        self.total = 0
+
+    def add(self, end: int, count: int) -> None:
+        self.last = max(self.last, end)
+        self.total += count
+
+    def keep(self) -> None:
+        """Note the count as it is now; called now and then."""
+        if self.last > self.positions[-1]:
+            last, total = self.last, self.total
+            self.counts.append(total)  # before the position: who looks for one finds the other
+            self.positions.append(last)
+            if len(self.positions) > _KEPT:  # the older half a little coarser
+                half = _KEPT // 2
+                self.positions[1:half] = self.positions[2:half:2]
+                self.counts[1:half] = self.counts[2:half:2]
+
+    def passed(self, reached: int) -> None:
+        """Forget what lies before a position, but for the last of it."""
+        at = bisect.bisect_right(self.positions, reached) - 1
+        if at > 0:
+            del self.positions[:at]
+            del self.counts[:at]
+
+    def lag(self, reached: int) -> int:
+        if reached >= self.last:
+            return 0
+        at = bisect.bisect_right(self.positions, reached) - 1
+        return self.total - self.counts[max(at, 0)]
+
+
+class Lag:
+    """What the driver last said, and how far behind that leaves it."""
+
+    def __init__(self, data: DataDirectory, start: int) -> None:
+        self._data = data
+        self._start = start
+        self._counted: dict[str, Counted] = {}
+        self.status: dict[str, Any] = {}
+        self.problem: str | None = None
+
+    def appended(self, key: str, end: int, count: int) -> None:
+        counted = self._counted.get(key)
+        if counted is None:
+            counted = self._counted[key] = Counted(min(self._start, end))
+        counted.add(end, count)
+
+    def read(self) -> None:
+        """Take in the driver's status; to be called about once a second."""
+        try:
+            self.status = self._data.read_driver_status() or {}
+            self.problem = None
+        except (DataDirectoryError, OSError) as error:
+            self.problem = str(error)
+        for key, counted in list(self._counted.items()):
+            counted.keep()
+            counted.passed(self.reached(key))
+
+    def domain(self, key: str) -> dict[str, Any]:
+        """What the driver says of a domain."""
+        domains = self.status.get("domains")
+        found = domains.get(key) if isinstance(domains, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    def reached(self, key: str) -> int:
+        """All events of the domain before this position were matched; -1 where nobody has said so."""
+        reached = self.domain(key).get("reached")
+        return reached if isinstance(reached, int) else -1
+
+    def of(self, key: str) -> int:
+        """Events of a domain, published since the gateway began, that may still wait to be matched."""
+        counted = self._counted.get(key)
+        return 0 if counted is None else counted.lag(self.reached(key))
+
+    def domains(self) -> list[str]:
+        """The keys of the domains that anything is known of."""
+        return sorted({*self._counted, *(self.status.get("domains") or {})})
+
+    @property
+    def driver(self) -> str:
+        """ "running", "gone" where it has fallen silent, or "not started"."""
+        said = self.status.get("time")
+        if not isinstance(said, int | float):
+            return "not started"
+        return "running" if time.time() - said < STALE_SECONDS else "gone"

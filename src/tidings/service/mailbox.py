@@ -1,0 +1,246 @@
+"""What a subscription has waiting, over all the filters it has had; and waking who waits for more.
+
+The driver loads matches into a domain's mailboxes under the number of a filter row. A subscription has the
+positions of each of its rows that lie in the row's validity. The validities are disjoint and in order, so
+that one cursor serves for all rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidings.errors import TidingsError
+from tidings.service.data_directory import DataDirectory
+from tidings.service.event_texts import EventTexts
+from tidings.service.settings import Settings
+from tidings.store.catalogue import SubscriptionRow
+from tidings.store.deliveries import DeadLetter, Deliveries
+from tidings.store.notifications import Notifications
+
+OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowledged"
+RETAINED = "the event was removed from the log by retention before it was delivered"
+_logger = logging.getLogger(__name__)
+
+
+class Waiting(NamedTuple):
+    """A notification that can be delivered."""
+
+    position: int
+    text: str  # of the event, as JSON
+
+
+class Taken(NamedTuple):
+    """What was read of a mailbox: what can be delivered, and how far the reading came."""
+
+    waiting: list[Waiting]
+    after: int  # the position to go on after
+
+
+@dataclass
+class _Box:
+    """The mailboxes of one domain."""
+
+    store: Notifications
+    loads: int  # up to which load who waits was woken
+
+
+class Mailboxes:
+    """Reads the mailboxes of all domains. The reading methods are for threads, the waking ones for the loop."""
+
+    def __init__(
+        self, data: DataDirectory, deliveries: Deliveries, texts: EventTexts, settings: Settings, executor: Executor
+    ) -> None:
+        self._data = data
+        self._deliveries = deliveries
+        self._texts = texts
+        self._settings = settings
+        self._executor = executor
+        self._boxes: dict[str, _Box] = {}
+        self._opening = threading.Lock()
+        self._waiters: dict[int, set[asyncio.Event]] = {}  # by subscription's key
+        self._keys: dict[str, dict[int, int]] = {}  # domain's key → number of a filter → subscription's key
+        self._numbers: dict[int, set[int]] = {}  # the other way round
+        self._pollers: dict[str, asyncio.Task[None]] = {}
+        self.on_woken: Callable[[str, Sequence[int]], Awaitable[None]] | None = None
+        self._watched: set[str] = set()  # domains that are looked at whether anybody waits or not
+
+    def close(self) -> None:
+        for box in self._boxes.values():
+            box.store.close()
+
+    def forget(self, key: str) -> None:
+        """Let go of a domain's mailboxes: it is gone, and another may come in its place."""
+        with self._opening:
+            box = self._boxes.pop(key, None)
+        if box is not None:
+            box.store.close()
+
+    # -- reading, in threads ------------------------------------------------------------------------
+
+    def take(self, row: SubscriptionRow, after: int, limit: int) -> Taken:
+        """The next notifications of a subscription after a position, in order."""
+        positions = self.positions(row, after, limit)
+        waiting: list[Waiting] = []
+        size = 0
+        for start in range(0, len(positions), 64):
+            some = positions[start : start + 64]
+            for position, text in zip(some, self._texts.of(some, domain_key_of(row)), strict=True):
+                if text is None:  # nobody can have it any more, and nobody is to lose it in silence
+                    self._deliveries.dead(row.key, position, RETAINED)
+                else:
+                    waiting.append(Waiting(position, text))
+                    size += len(text)
+                after = position
+                if size > self._settings.max_answer_bytes:
+                    return Taken(waiting, after)
+        return Taken(waiting, after)
+
+    def positions(self, row: SubscriptionRow, after: int, limit: int) -> list[int]:
+        box = self._box(domain_key_of(row))
+        if box is None:
+            return []
+        found: list[int] = []
+        # The newest filter first: what is loaded between two reads then is in the later one, and what an older filter
+        # has before is not passed over.
+        for filter in reversed(row.filters):
+            start, end = filter.deliver_from, filter.valid_to
+            if start is None or (end is not None and end - 1 <= max(after, start - 1)):
+                continue
+            after_ = max(after, start - 1)
+            if end is None:
+                found += box.store.positions_of(filter.number, after=after_, limit=limit)
+            else:
+                found += box.store.positions_of(filter.number, after=after_, before=end, limit=limit)
+        found.sort()
+        return found[:limit]
+
+    def redriven(self, row: SubscriptionRow, limit: int) -> list[Waiting]:
+        """What was dead and is to be delivered once more."""
+        positions = self._deliveries.redriven(row.key, limit=limit)
+        waiting = []
+        for position, text in zip(positions, self._texts.of(positions, domain_key_of(row)), strict=True):
+            if text is None:
+                self._deliveries.dead(row.key, position, RETAINED)
+            else:
+                waiting.append(Waiting(position, text))
+        return waiting
+
+    def dead_letters(self, row: SubscriptionRow, after: int, limit: int) -> list[tuple[DeadLetter, str | None]]:
+        """What could not be delivered, and the events, where they are still there."""
+        self.take_in_overflow(row)
+        letters = self._deliveries.dead_letters(row.key, after, limit)
+        texts = self._texts.of([letter.position for letter in letters], domain_key_of(row))
+        return list(zip(letters, texts, strict=True))
+
+    def take_in_overflow(self, row: SubscriptionRow) -> None:
+        """Have what found no room in a mailbox be dead letters, once: how far that came is a cursor of its own."""
+        box = self._box(domain_key_of(row))
+        if box is None or row.replaying:
+            return  # a history is loaded late, and below what may have overflowed already
+        for filter in row.filters:
+            start, end = filter.deliver_from, filter.valid_to
+            seen = self._deliveries.cursor(-filter.number)
+            over = [found.position for found in box.store.overflowed(filter.number, after=seen)]
+            for position in over:
+                if start is not None and position >= start and (end is None or position < end):
+                    self._deliveries.dead(row.key, position, OVERFLOWED)
+            if over:
+                self._deliveries.acknowledge(-filter.number, over[-1])
+
+    def _box(self, key: str) -> _Box | None:
+        box = self._boxes.get(key)
+        if box is None:
+            with self._opening:
+                path = self._data.domains / key / "mailboxes.sqlite"
+                if key not in self._boxes and path.exists():  # the driver makes it
+                    store = Notifications(path)
+                    self._boxes[key] = _Box(store, 0)  # whatever is in it is new to who waits
+                box = self._boxes.get(key)
+        return box
+
+    # -- waking, in the loop -----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def waiting(self, row: SubscriptionRow) -> Iterator[asyncio.Event]:
+        """An event that is set when there may be something new for a subscription."""
+        event = asyncio.Event()
+        key = domain_key_of(row)
+        self._waiters.setdefault(row.key, set()).add(event)
+        keys = self._keys.setdefault(key, {})
+        numbers = self._numbers.setdefault(row.key, set())
+        for filter in row.filters:
+            keys[filter.number] = row.key
+            numbers.add(filter.number)
+        self._start_polling(key)
+        try:
+            yield event
+        finally:
+            theirs = self._waiters[row.key]
+            theirs.discard(event)
+            if not theirs:
+                del self._waiters[row.key]
+                for number in self._numbers.pop(row.key):
+                    del keys[number]
+
+    def nudge(self, key: int) -> None:
+        """Wake who waits for a subscription: it was changed."""
+        for event in self._waiters.get(key, ()):
+            event.set()
+
+    def nudge_all(self) -> None:
+        for key in list(self._waiters):
+            self.nudge(key)
+
+    def watch(self, key: str) -> None:
+        """Look at a domain's mailboxes from now on, for `on_woken`, whether anybody waits or not."""
+        self._watched.add(key)
+        self._start_polling(key)
+
+    def _start_polling(self, key: str) -> None:
+        if key not in self._pollers:
+            self._pollers[key] = asyncio.get_running_loop().create_task(self._poll(key), name=f"mailboxes {key}")
+
+    async def stop(self) -> None:
+        for task in self._pollers.values():
+            task.cancel()
+        await asyncio.gather(*self._pollers.values(), return_exceptions=True)
+
+    async def _poll(self, key: str) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._keys.get(key) or key in self._watched:
+                try:
+                    numbers = await loop.run_in_executor(self._executor, self._woken, key)
+                    self._wake(key, numbers)
+                    if numbers and self.on_woken is not None and key in self._watched:
+                        await self.on_woken(key, numbers)
+                    await asyncio.sleep(self._settings.poll_seconds)
+                except (TidingsError, OSError) as error:
+                    _logger.warning("cannot look at the mailboxes of %s: %s", key, error)
+                    await asyncio.sleep(1.0)
+        finally:
+            if self._pollers.get(key) is asyncio.current_task():
+                del self._pollers[key]
+
+    def _woken(self, key: str) -> Sequence[int]:
+        box = self._box(key)
+        if box is None:
+            return ()
+        box.loads, numbers = box.store.woken(box.loads)
+        return numbers
+
+    def _wake(self, key: str, numbers: Sequence[int]) -> None:
+        keys = self._keys.get(key, {})
+        for owner in {keys[number] for number in numbers if number in keys}:
+            self.nudge(owner)
+
+
+def domain_key_of(row: SubscriptionRow) -> str:
+    return f"{row.tenant}.{row.domain}"

@@ -1,0 +1,95 @@
+"""Who an event went to, and who nearly got it: the filters of a domain in a matcher of the gateway's own.
+
+Only Spark decides what is delivered. This answers a person who asks about one event, from the same catalogue
+and with the same matcher, so that the two agree; a matcher is made when somebody first asks about a domain, and
+follows the catalogue from then on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from tidings.errors import EventError, FilterError
+from tidings.matching.explain import Explanation, nearest
+from tidings.matching.matcher import Matcher
+from tidings.model.domain import Domain
+from tidings.model.event import read_record
+from tidings.model.filter.parse import parse_filter
+from tidings.model.subscription import Subscription
+from tidings.service.known_domains import KnownDomain
+from tidings.store.catalogue import Catalogue, FilterRow
+
+_KEPT = 16  # domains with a matcher
+
+
+class MatchingNow:
+    """Matchers by domain. Any thread may ask; one at a time is answered."""
+
+    def __init__(self, catalogue: Catalogue, max_near: int) -> None:
+        self._catalogue = catalogue
+        self._max_near = max_near
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def ask(
+        self, known: KnownDomain, event: dict[str, Any], position: int, limit: int
+    ) -> tuple[list[str], list[Explanation]]:
+        """Ids of the subscriptions that an event goes to; and of those that it nearly goes to, why not."""
+        with self._lock:
+            kept = self._current(known)
+            rows = [row for row in kept.rows.values() if row.valid_at(position)]
+            try:
+                ids = kept.matcher.match([event], [position]).of(0)
+                record = read_record(event, known.domain)
+            except EventError:  # the domain has changed since: it matches nothing, and is near nothing
+                return [], []
+            matched = [kept.rows[int(number)].subscription for number in ids if int(number) in kept.rows]
+        near = nearest(_read(rows[: self._max_near], known.domain), record, limit)
+        return sorted(set(matched)), near
+
+    def _current(self, known: KnownDomain) -> _Kept:
+        row = known.row
+        revision = self._catalogue.revision(row.tenant, row.name)
+        kept = self._kept.get(known.key)
+        if kept is None or kept.domain != known.domain:
+            rows = self._catalogue.filters_of(row.tenant, row.name)
+            kept = _Kept(known.domain, rows)
+            self._kept[known.key] = kept
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        elif kept.revision != revision:
+            kept.follow(self._catalogue.changed_filters(row.tenant, row.name, kept.revision))
+        kept.revision = revision
+        self._kept.move_to_end(known.key)
+        return kept
+
+
+class _Kept:
+    """The filters of one domain, and their matcher."""
+
+    def __init__(self, domain: Domain, rows: list[FilterRow]) -> None:
+        self.domain = domain
+        self.revision = -1
+        self.rows = {row.number: row for row in rows if row.valid_from is not None}
+        self.matcher = Matcher([_subscription(row) for row in self.rows.values()], domain, threads=1)
+
+    def follow(self, changed: list[FilterRow]) -> None:
+        begun = [row for row in changed if row.valid_from is not None]
+        self.rows |= {row.number: row for row in begun}
+        self.matcher.upsert([_subscription(row) for row in begun])
+
+
+def _subscription(row: FilterRow) -> Subscription:
+    assert row.valid_from is not None
+    ends = None if row.valid_to is None else max(row.valid_to, row.valid_from)
+    return Subscription(row.number, row.filter, valid_from=row.valid_from, valid_to=ends)
+
+
+def _read(rows: list[FilterRow], domain: Domain) -> Any:
+    for row in rows:
+        try:
+            yield row.subscription, row.filter, parse_filter(row.filter, domain)
+        except FilterError:
+            continue  # the domain has changed since

@@ -1,0 +1,244 @@
+"""Making, changing and ending subscriptions, so that each event falls on one side of every change.
+
+A filter is written down first, and the end of the log is read after that: from there on it is promised. Every
+event at that position or later was appended after the filter was in the catalogue, which is what the driver
+looks at before it matches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from tidings.errors import TidingsError
+from tidings.model.filter.parse import parse_filter
+from tidings.service.data_directory import DataDirectory, DataDirectoryError, read_json
+from tidings.service.known_domains import KnownDomains
+from tidings.service.known_subscriptions import KnownSubscriptions
+from tidings.service.lag import Lag
+from tidings.service.mailbox import Mailboxes
+from tidings.service.metrics import LogEnd
+from tidings.service.problems import Problem, invalid
+from tidings.service.settings import Settings
+from tidings.service.subscription_forms import Form, Patch, Start
+from tidings.service.webhooks import Webhooks
+from tidings.store.catalogue import Catalogue, NewSubscription, SubscriptionChanges, SubscriptionRow
+from tidings.store.deliveries import Deliveries
+from tidings.store.reader import LogReader
+
+_PURGE_SECONDS = 30.0
+_TRY_AGAIN_SECONDS = 30.0  # after which a history that the driver could not replay is asked for again
+_logger = logging.getLogger(__name__)
+
+
+class Subscribing:
+    """What may be done to subscriptions, and what is done to them when their time has come."""
+
+    def __init__(
+        self, data: DataDirectory, catalogue: Catalogue, log: LogReader, deliveries: Deliveries,
+        subscriptions: KnownSubscriptions, domains: KnownDomains, mailboxes: Mailboxes, webhooks: Webhooks, lag: Lag,
+        log_end: LogEnd, settings: Settings, executor: Executor,
+    ) -> None:  # fmt: skip
+        self._data = data
+        self._catalogue = catalogue
+        self._log = log
+        self._deliveries = deliveries
+        self._subscriptions = subscriptions
+        self._domains = domains
+        self._mailboxes = mailboxes
+        self._webhooks = webhooks
+        self._lag = lag
+        self._log_end = log_end
+        self._settings = settings
+        self._executor = executor
+        self._sweeping: asyncio.Task[None] | None = None
+        self._purged = time.monotonic()
+
+    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
+
+    # -- what subscribers ask for --------------------------------------------------------------------
+
+    async def create(self, tenant: str, form: Form) -> SubscriptionRow:
+        """Make a subscription; when this answers, every event that is published gets to it."""
+        await self.check_filter(tenant, form.domain, form.filter)
+        row: SubscriptionRow = await self._do(self._create, tenant, form)
+        self._changed(row)
+        return row
+
+    def _create(self, tenant: str, form: Form) -> SubscriptionRow:
+        made = self._catalogue.create(
+            NewSubscription(
+                tenant=tenant,
+                domain=form.domain,
+                filter=form.filter,
+                id=form.id,
+                delivery=form.delivery.mode,
+                url=form.delivery.url,
+                secret=form.delivery.secret,
+                labels=form.labels,
+                expires=form.expires,
+                paused=form.paused,
+                replay_from=self._replay_from(form.start),
+            )
+        )
+        self._catalogue.activate(made.filters[-1].number, self._log.end)
+        return self._now(tenant, made.id) or made
+
+    def _replay_from(self, start: Start) -> int | None:
+        if start == "latest":
+            return None
+        first, end = self._log.start, self._log.end
+        if start == "earliest":
+            return first
+        if isinstance(start, int):
+            if start > end:
+                raise invalid(
+                    f"the position {start} is beyond the end of the log, which is at {end}", "/start/position"
+                )
+            return max(first, start)
+        assert not isinstance(start, str)
+        return max(first, self._log.position_at(start))
+
+    async def change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
+        """Change a subscription; when this answers, the change is in force for every event that is published."""
+        if patch.filter is not None and patch.filter != row.filter:
+            await self.check_filter(row.tenant, row.domain, patch.filter)
+        changed: SubscriptionRow = await self._do(self._change, row, patch)
+        self._changed(changed)
+        return changed
+
+    def _change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
+        changes: SubscriptionChanges = {}
+        if patch.delivery is not None:
+            delivery = patch.delivery
+            if delivery.made and row.secret is not None:  # one that was told of before stays
+                delivery = dataclasses.replace(delivery, secret=row.secret)
+            changes |= {"delivery": delivery.mode, "url": delivery.url, "secret": delivery.secret, "disabled": None}
+        if patch.expires is not None or patch.forget_expires:
+            changes["expires"] = patch.expires
+        if patch.labels is not None:
+            changes["labels"] = patch.labels
+        if patch.paused is not None:
+            changes["paused"] = patch.paused
+        if changes:
+            self._catalogue.update(row.tenant, row.id, **changes)
+        if patch.filter is not None and patch.filter != row.filter:
+            new = self._catalogue.change_filter(row.tenant, row.id, patch.filter)
+            self._catalogue.activate(new.number, self._log.end)
+        now = self._now(row.tenant, row.id)
+        if now is None:
+            raise Problem(404, "missing", f"subscription: there is no '{row.id}'")
+        return now
+
+    async def delete(self, row: SubscriptionRow) -> None:
+        await self._do(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end))
+        self._subscriptions.forget(row.tenant, row.id)
+        self._webhooks.removed(row.key)
+        self._mailboxes.nudge(row.key)
+
+    async def check_filter(self, tenant: str, domain: str, filter: str) -> None:
+        """Refuse a filter that its domain cannot have."""
+        known = await self._domains.required(tenant, domain, pointer="/domain")
+        await self._do(parse_filter, filter, known.domain)
+
+    def _now(self, tenant: str, id: str) -> SubscriptionRow | None:
+        return self._catalogue.get(tenant, id)
+
+    def _changed(self, row: SubscriptionRow) -> None:
+        self._subscriptions.forget(row.tenant, row.id)
+        self._webhooks.changed(row)
+        self._mailboxes.nudge(row.key)
+
+    # -- what time brings ----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Finish what a crash has left half done, and look after subscriptions from now on."""
+        await self._do(self._finish)
+        await self._do(self._look_around)
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(), name="sweeping")
+
+    async def stop(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+
+    def _finish(self) -> None:
+        unfinished = [row.number for row in self._catalogue.unfinished()]
+        if unfinished:
+            self._catalogue.activate_many(unfinished, self._log.end)
+            _logger.info("finished %d subscriptions that were being made or changed", len(unfinished))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.sweep_seconds)
+            try:
+                await self._do(self._look_around)
+                for row in await self._do(self._expire):
+                    self._changed(row)
+                for tenant, id in await self._do(self._close_replays):
+                    row = await self._do(self._now, tenant, id)
+                    if row is not None:
+                        self._changed(row)
+                if time.monotonic() - self._purged > _PURGE_SECONDS:
+                    self._purged = time.monotonic()
+                    await self._do(self._purge)
+            except (TidingsError, OSError) as error:
+                _logger.warning("looking after subscriptions: %s", error)
+
+    def _look_around(self) -> None:
+        self._lag.read()
+        self._log_end.position = self._log.end
+
+    def _expire(self) -> list[SubscriptionRow]:
+        ended = []
+        for row in self._catalogue.expired(time.time_ns() // 1000):
+            if self._catalogue.expire(row.tenant, row.id, self._log.end):
+                now = self._now(row.tenant, row.id)
+                ended += [now] if now is not None else []
+        return ended
+
+    def _close_replays(self) -> list[tuple[str, str]]:
+        """Take in the answers to replays; their subscriptions have something to deliver now."""
+        if not any(self._data.jobs.iterdir()):
+            return []
+        going_on = []
+        for job in self._catalogue.open_jobs():
+            path = self._data.answer(job.id)
+            if job.kind != "replay" or not path.exists():
+                continue
+            try:
+                answer = read_json(path)
+            except DataDirectoryError as error:
+                _logger.warning("%s", error)
+                continue
+            subscription = str(job.request["subscription"])
+            if answer is not None and not answer.get("done"):
+                reason = str(answer.get("reason"))
+                _logger.error("the history of subscription %s/%s: %s", job.tenant, subscription, reason)
+                if answer.get("kind") != "request":  # not who asked is to blame: the driver is to try again
+                    if time.time() - path.stat().st_mtime > _TRY_AGAIN_SECONDS:
+                        path.unlink(missing_ok=True)
+                    continue
+                self._catalogue.update(job.tenant, subscription, disabled=f"its history cannot be replayed: {reason}")
+            self._catalogue.close_job(job.id, answer)
+            path.unlink(missing_ok=True)
+            going_on.append((job.tenant, subscription))
+        return going_on
+
+    def _purge(self) -> None:
+        """Forget deleted subscriptions that the driver has done with, and jobs that nobody asks for any more."""
+        for domain in self._catalogue.domains():
+            told = self._lag.domain(domain.key)
+            reached, covers = told.get("reached"), told.get("covers")
+            if isinstance(reached, int) and isinstance(covers, int):
+                gone = self._catalogue.purge(domain.tenant, domain.name, reached=reached, revision=covers)
+                for key in gone:
+                    self._deliveries.forget(key)
+        before = time.time_ns() // 1000 - round(self._settings.job_kept_seconds * 1e6)
+        self._catalogue.forget_jobs(before)

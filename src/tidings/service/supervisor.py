@@ -1,0 +1,291 @@
+"""Starts the gateway and the driver, starts either again when it crashes, and ends both.
+
+    starting ─► ready ─► stopping ─► ended
+                 ▲  │
+                 └──┘ a child crashed: what is left of it is killed, and after a pause it is started again
+
+The children die with the supervisor, however it ends: on Linux the kernel sees to it, and the driver looks for
+itself. One supervisor at a time has a data directory. A child that ends before it was ever ready has been given
+something that it cannot work with, so that nothing is tried again and its own words say why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from tidings.errors import TidingsError
+from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory, DataDirectoryError
+from tidings.store.catalogue import Catalogue
+from tidings.store.errors import LogBusyError
+from tidings.store.files import WriterLock
+
+LOOK_SECONDS = 0.05
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.2, 10.0  # before a child is started again
+HEALTHY_SECONDS = 30.0  # after which a crash counts as a first one
+STOP_SECONDS = 30.0  # that a child has to end; then it is killed
+
+_log = logging.getLogger("tidings.service")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be served, and how."""
+
+    data: DataDirectory
+    host: str = "127.0.0.1"
+    port: int = 8080
+    master: str = "local[*]"
+    catalogue: str | None = None
+    recover: bool = False
+    dev_webhooks: bool = False
+    certificate: Path | None = None  # of TLS, with its key
+    key: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()  # names that requests may be addressed to
+    output: Path | None = None  # where the children write what they have to say; None: where the supervisor does
+
+    @property
+    def url(self) -> str:
+        host = "127.0.0.1" if self.host in ("", "0.0.0.0") else "::1" if self.host == "::" else self.host
+        scheme = "http" if self.certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def gateway(self) -> list[str]:
+        command = [sys.executable, "-m", "tidings.service.gateway", str(self.data.path)]
+        command += ["--host", self.host, "--port", str(self.port), *self._catalogue()]
+        for option, value in (("--certificate", self.certificate), ("--key", self.key)):
+            command += [] if value is None else [option, str(value)]
+        for name in self.allowed_hosts:
+            command += ["--allow-host", name]
+        return command + (["--development"] if self.dev_webhooks else [])
+
+    def driver(self) -> list[str]:
+        command = [sys.executable, "-m", "tidings.service.driver", str(self.data.path), "--supervised"]
+        command += ["--master", self.master, *self._catalogue()]
+        return command + (["--recover"] if self.recover else [])
+
+    def _catalogue(self) -> list[str]:
+        return [] if self.catalogue is None else ["--catalogue", self.catalogue]
+
+
+@contextlib.contextmanager
+def prepared(plan: Plan) -> Iterator[bool]:
+    """The data directory, made where there is none and held by this process; yields whether it is new."""
+    plan.data.make()
+    plan.data.lock.mkdir(exist_ok=True)
+    try:
+        lock = WriterLock(plan.data.lock)
+    except LogBusyError as error:
+        who = str(error).partition("is being written by ")[2].partition(";")[0] or "another process"
+        raise DataDirectoryError(
+            f"data directory: {plan.data.path} is served by {who} already; stop it, or give another with --data"
+        ) from None
+    try:
+        yield _first_token(plan)
+    finally:
+        lock.release()
+
+
+def _first_token(plan: Plan) -> bool:
+    """Make the first token where there is none; answers whether it was made."""
+    with Catalogue(plan.catalogue or plan.data.catalogue) as catalogue:
+        secret = plan.data.read_token()
+        if secret is None:
+            plan.data.write_token(catalogue.create_token(DEFAULT_TENANT, "the first"))
+            return True
+        if catalogue.tenant_of(secret) is None:
+            raise DataDirectoryError(
+                f"token: the one in {plan.data.token} is none of the catalogue {catalogue.place}: one of the two is "
+                "from elsewhere; restore it, or remove the token to have a new one made"
+            )
+    return False
+
+
+@dataclass(eq=False)
+class Child:
+    """One of the processes, and what is known of its crashes."""
+
+    name: str
+    command: list[str]
+    is_ready: Callable[[int], bool]  # by its process id
+    output: Path | None
+    ready: bool = False  # has been, at any time
+    crashes: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    _started: float = 0.0
+    _due: float = 0.0
+
+    def start(self) -> None:
+        self._started = time.monotonic()
+        with contextlib.ExitStack() as opened:
+            output: IO[bytes] | None = None
+            if self.output is not None:
+                output = opened.enter_context(self.output.open("ab"))
+            # A session of its own: Ctrl-C is the supervisor's to pass on, and what a crash leaves can be killed.
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+
+    def look(self) -> None:
+        """Note that it is ready, or start it again where it has crashed; raises where that makes no sense."""
+        if self.process is None:
+            if time.monotonic() >= self._due:
+                self.start()
+            return
+        status = self.process.poll()
+        if status is None:
+            self.ready = self.ready or self.is_ready(self.process.pid)
+            return
+        self.sweep()
+        if not self.ready:
+            where = "" if self.output is None else f"; see {self.output}"
+            raise TidingsError(f"serve: the {self.name} did not start: {_told(status)}{where}")
+        healthy = time.monotonic() - self._started > HEALTHY_SECONDS
+        self.crashes = 1 if healthy else self.crashes + 1
+        pause = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** (self.crashes - 1))
+        self._due = time.monotonic() + pause
+        self.process = None
+        _log.warning("the %s ended (%s); it is started again in %.1f s", self.name, _told(status), pause)
+
+    def signal(self, number: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def sweep(self) -> None:
+        """Kill what is left of its session, such as a JVM whose Python is gone: it must not write any more."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self, until: float) -> None:
+        if self.process is None:
+            return
+        try:
+            self.process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            _log.warning("the %s does not end; it is killed", self.name)
+            self.process.kill()
+            self.process.wait()
+        self.sweep()
+
+
+@dataclass(eq=False)
+class Supervisor:
+    """Runs a plan until it is told to stop. `run` is for the main thread, which children are bound to."""
+
+    plan: Plan
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.gateway = Child("gateway", plan.gateway(), lambda _: _accepts(plan), plan.output)
+        self.driver = Child("driver", plan.driver(), lambda pid: _matches(plan, pid), plan.output)
+
+    def run(self, on_ready: Callable[[], None] = lambda: None, *, ending: Callable[[], None] = lambda: None) -> None:
+        """Until SIGINT or SIGTERM, or until `stopped` is set; raises where a child cannot be started.
+
+        `on_ready` is called once, when both serve, and `ending` before they are told to end.
+        """
+        children, told = (self.gateway, self.driver), False
+        if _accepts(self.plan):
+            raise TidingsError(f"serve: something listens at {self.plan.url} already; stop it, or give another --port")
+        with self._signals():
+            try:
+                for child in children:
+                    child.start()
+                while not self.stopped.wait(LOOK_SECONDS):
+                    for child in children:
+                        child.look()
+                    if not told and all(child.ready for child in children):
+                        told = True
+                        on_ready()
+            finally:
+                self.stopped.set()
+                try:
+                    ending()
+                finally:
+                    self._end(children)
+
+    def _end(self, children: tuple[Child, ...]) -> None:
+        for child in children:
+            child.signal(signal.SIGTERM)
+        until = time.monotonic() + STOP_SECONDS
+        for child in children:
+            child.end(until)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield  # in a test, or embedded: whoever did that stops it
+            return
+
+        def told(number: int, frame: FrameType | None) -> None:
+            if self.stopped.is_set():  # for the second time: at once
+                for child in (self.gateway, self.driver):
+                    child.sweep()
+            self.stopped.set()
+
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before: list[Any] = [signal.signal(number, told) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+
+def _accepts(plan: Plan) -> bool:
+    """Whether somebody listens where the gateway is to."""
+    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(plan.host, plan.host)
+    try:
+        with socket.create_connection((host, plan.port), timeout=0.2):
+            return True
+    except OSError:
+        return False
+
+
+def _matches(plan: Plan, pid: int) -> bool:
+    """Whether the driver with this process id has Spark running."""
+    with contextlib.suppress(DataDirectoryError, OSError):
+        status = plan.data.read_driver_status()
+        return status is not None and status.get("pid") == pid and status.get("state") == "running"
+    return False
+
+
+def _told(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-status).name}"
+    return f"killed by signal {-status}"
+
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    """In a child, before its program runs: have the kernel send SIGTERM when the supervisor is gone."""
+    assert _libc is not None
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() == 1:  # it was gone already
+        os._exit(1)

@@ -1,0 +1,273 @@
+"""Webhooks: every notification of a subscription, one after the other, until its receiver has said that it has it.
+
+    woken, or due ─► a subscription's turn ─► attempt ─┬─ 2xx   ─► acknowledged, the next
+                                                       ├─ 410   ─► the subscription is disabled
+                                                       └─ other ─► noted; again after a pause, and a dead letter
+                                                                   after the last
+
+Order is kept by waiting: what failed holds back what comes after it until it is delivered or given up. Attempts
+and when to try again are on the disk, so that a restart goes on where it was. One subscription has one
+attempt under way, all together have a bounded number; turns are short, so that all have theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple
+
+from tidings.errors import TidingsError
+from tidings.service.known_subscriptions import DELIVERED, KnownSubscriptions
+from tidings.service.mailbox import Mailboxes, Waiting, domain_key_of
+from tidings.service.metrics import Metrics
+from tidings.service.settings import WebhookSettings
+from tidings.service.webhook_sending import Outcome, Sender
+from tidings.store.catalogue import Catalogue, SubscriptionRow
+from tidings.store.deliveries import Attempt, Deliveries
+
+GONE = "the receiver answered 410 Gone"
+_AT_ONCE = 64  # notifications that are read at a time
+_PAGE = 1_000
+_logger = logging.getLogger(__name__)
+
+
+class _Receiver(NamedTuple):
+    """A subscription that is delivered by webhook."""
+
+    tenant: str
+    id: str
+    domain: str  # its key
+    numbers: list[int]  # of its filters
+
+
+class Webhooks:
+    """Delivers to receivers. All of it runs in the loop; stores are asked in threads."""
+
+    def __init__(
+        self, catalogue: Catalogue, subscriptions: KnownSubscriptions, mailboxes: Mailboxes, deliveries: Deliveries,
+        sender: Sender, metrics: Metrics, settings: WebhookSettings, executor: Executor,
+        chance: Callable[[], float] = random.random,
+    ) -> None:  # fmt: skip
+        self._catalogue = catalogue
+        self._subscriptions = subscriptions
+        self._mailboxes = mailboxes
+        self._deliveries = deliveries
+        self._sender = sender
+        self._metrics = metrics
+        self._settings = settings
+        self._executor = executor
+        self._chance = chance
+        self._known: dict[int, _Receiver] = {}  # by the subscription's key
+        self._numbers: dict[str, dict[int, int]] = {}  # domain's key → number of a filter → key
+        self._queue: asyncio.Queue[int] = asyncio.Queue()
+        self._queued: set[int] = set()
+        self._busy: set[int] = set()  # whose turn it is
+        self._again: set[int] = set()  # woken meanwhile
+        self._stumbled: set[int] = set()  # whose turn was cut short by a store
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Take up what waits, and whatever comes."""
+        after = 0
+        while rows := await self._do(self._page, after):
+            for row in rows:
+                self._add(row)
+            after = rows[-1].key
+        for key in await self._do(self._deliveries.with_redriven):
+            self._give_turn(key)
+        self._mailboxes.on_woken = self._woken  # before anybody looks: the first look finds all that waits
+        for domain in self._numbers:
+            self._mailboxes.watch(domain)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._look(), name="webhooks that are due")]
+        self._tasks += [loop.create_task(self._work(), name="webhooks") for _ in range(self._settings.at_once)]
+
+    def _page(self, after: int) -> Sequence[SubscriptionRow]:
+        return self._catalogue.webhooks(after=after, limit=_PAGE)
+
+    async def stop(self) -> None:
+        """Break off; what was not answered is sent once more after the next start."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sender.close()
+
+    def changed(self, row: SubscriptionRow) -> None:
+        """A subscription was made or changed."""
+        if row.delivery == "webhook":
+            self._mailboxes.watch(self._add(row))
+            self._give_turn(row.key)
+        else:
+            self.removed(row.key)
+
+    def removed(self, key: int) -> None:
+        known = self._known.pop(key, None)
+        if known is not None:
+            numbers = self._numbers.get(known.domain, {})
+            for number in known.numbers:
+                numbers.pop(number, None)
+
+    def _add(self, row: SubscriptionRow) -> str:
+        """Know a subscription; answers the key of its domain."""
+        domain = domain_key_of(row)
+        numbers = [filter.number for filter in row.filters]
+        self._known[row.key] = _Receiver(row.tenant, row.id, domain, numbers)
+        self._numbers.setdefault(domain, {}).update(dict.fromkeys(numbers, row.key))
+        return domain
+
+    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
+
+    # -- whose turn it is ----------------------------------------------------------------------------
+
+    async def _woken(self, key: str, numbers: Sequence[int]) -> None:
+        ours = self._numbers.get(key, {})
+        for owner in {ours[number] for number in numbers if number in ours}:
+            self._give_turn(owner)
+
+    async def _look(self) -> None:
+        """Give turns to what is due, and to what a store has cut short."""
+        while True:
+            pause = 1.0
+            try:
+                for attempt in await self._do(self._deliveries.due, _now()):
+                    self._give_turn(attempt.subscription)
+                next_due = await self._do(self._deliveries.next_due)
+                if next_due is not None:
+                    pause = min(max((next_due - _now()) / 1e6, 0.05), 1.0)
+            except (TidingsError, OSError) as error:
+                _logger.warning("webhooks: %s", error)
+            stumbled, self._stumbled = self._stumbled, set()
+            await asyncio.sleep(max(pause, self._settings.stumbled_seconds) if stumbled else pause)
+            for key in stumbled:
+                self._give_turn(key)
+
+    def _give_turn(self, key: int) -> None:
+        if key in self._busy:
+            self._again.add(key)
+        elif key in self._known and key not in self._queued:
+            self._queued.add(key)
+            self._queue.put_nowait(key)
+
+    async def _work(self) -> None:
+        """Give one turn after the other."""
+        while True:
+            key = await self._queue.get()
+            self._queued.discard(key)
+            self._busy.add(key)
+            more = False
+            try:
+                more = key in self._known and await self._some(key)
+            except (TidingsError, OSError) as error:
+                _logger.warning("webhook of the subscription with the key %d: %s", key, error)
+                self._stumbled.add(key)
+            except Exception:
+                _logger.exception("webhook of the subscription with the key %d", key)
+                self._stumbled.add(key)
+            finally:
+                self._busy.discard(key)
+            if more or key in self._again:
+                self._again.discard(key)
+                self._give_turn(key)
+
+    # -- one turn ------------------------------------------------------------------------------------
+
+    async def _some(self, key: int) -> bool:
+        """Deliver the next few notifications; whether to go on."""
+        known = self._known[key]
+        row = await self._subscriptions.find(known.tenant, known.id)
+        if row is None or row.key != key or row.delivery != "webhook" or row.url is None or row.secret is None:
+            self.removed(key)
+            return False
+        if row.state not in DELIVERED:
+            return False
+        again: list[Waiting]
+        waiting: list[Waiting]
+        attempts: dict[int, Attempt]
+        again, waiting, attempts, after, cursor = await self._do(self._next, row)
+        moved = False
+        for notification in again:  # they lie behind the cursor: nothing waits for them
+            moved |= await self._attempt(row, notification, attempts.get(notification.position), redriven=True)
+        for notification in waiting:
+            if not await self._attempt(row, notification, attempts.get(notification.position), redriven=False):
+                return moved
+        if not waiting and after > cursor:
+            await self._do(self._deliveries.acknowledge, key, after)
+        return moved or bool(waiting) or after > cursor
+
+    def _next(self, row: SubscriptionRow) -> tuple[list[Waiting], list[Waiting], dict[int, Attempt], int, int]:
+        attempts = {attempt.position: attempt for attempt in self._deliveries.attempts(row.key)}
+        again = self._mailboxes.redriven(row, _AT_ONCE)
+        cursor = self._deliveries.cursor(row.key)
+        taken = self._mailboxes.take(row, cursor, _AT_ONCE)
+        return again, taken.waiting, attempts, taken.after, cursor
+
+    async def _attempt(
+        self, row: SubscriptionRow, notification: Waiting, attempt: Attempt | None, *, redriven: bool
+    ) -> bool:
+        """Send one notification, unless its time has not come, and note the outcome; whether it is over and done."""
+        if attempt is not None and attempt.next_try > _now():
+            return False
+        assert row.url is not None
+        assert row.secret is not None
+        position, text = notification
+        outcome = await self._sender.send(row.url, row.secret, f"{row.id}.{position}", _payload(row, position, text))
+        current = await self._subscriptions.find(row.tenant, row.id)
+        if current is None or current.key != row.key:
+            return False  # it was deleted meanwhile
+        if outcome.delivered:
+            self._metrics.attempted("delivered")
+            self._metrics.delivered("webhook", f"{row.tenant}/{row.id}", 1)
+            await self._do(self._delivered, row.key, position, redriven)
+            return True
+        if outcome.gone:
+            self._metrics.attempted("gone")
+            await self._disable(row)
+            return False
+        self._metrics.attempted("failed")
+        return await self._do(self._failed, row, position, outcome, attempt, redriven) is True
+
+    def _delivered(self, key: int, position: int, redriven: bool) -> None:
+        if redriven:
+            self._deliveries.delivered(key, position)
+        else:
+            self._deliveries.acknowledge(key, position)
+
+    def _failed(
+        self, row: SubscriptionRow, position: int, outcome: Outcome, attempt: Attempt | None, redriven: bool
+    ) -> bool:
+        """Note a failure; whether it was the last, so that the next notification has its turn."""
+        pauses = self._settings.backoff_seconds
+        failures = (attempt.attempts if attempt is not None else 0) + 1
+        if failures > len(pauses):
+            self._deliveries.dead(row.key, position, outcome.reason, failures, acknowledge=not redriven)
+            self._metrics.dead()
+            _logger.warning("webhook of subscription %s: gave up position %d: %s", row.id, position, outcome.reason)
+            return True
+        pause = pauses[failures - 1] * (1 + self._settings.jitter * (2 * self._chance() - 1))
+        self._deliveries.failed(row.key, position, outcome.reason, _now() + round(pause * 1e6))
+        return False
+
+    async def _disable(self, row: SubscriptionRow) -> None:
+        await self._do(lambda: self._catalogue.update(row.tenant, row.id, disabled=GONE))
+        self._subscriptions.forget(row.tenant, row.id)
+        _logger.warning("webhook of subscription %s: %s, so it is disabled", row.id, GONE)
+
+
+def _payload(row: SubscriptionRow, position: int, text: str) -> str:
+    """As Standard Webhooks has it: type, timestamp, data. The event is as it was published."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    id_ = json.dumps(row.id, ensure_ascii=False)
+    return (
+        f'{{"type":"tidings.notification","timestamp":"{stamp}","data":{{"subscription":{id_},'
+        f'"domain":"{row.domain}","position":{position},"event":{text}}}}}'
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,280 @@
+"""Delivery to who fetches: long polls, acknowledgements, streams; nothing lost, in order."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
+
+
+def positions_of(pulled: dict[str, Any]) -> list[int]:
+    return [one["position"] for one in pulled["notifications"]]
+
+
+def ack(gateway: Any, id: str, cursor: object) -> Any:
+    return gateway.client.post(f"/v1/subscriptions/{id}/ack", json={"cursor": cursor})
+
+
+def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(stocks: Any) -> None:
+    made = stocks.subscribe()["id"]
+    positions = stocks.publish({"symbol": "OIL", "price": 8.5}, {"symbol": "GAS", "paid": 1.10}, {"volume": 3})
+    stocks.load(positions, made)
+    first = stocks.pull(made, limit=2)
+    assert first["notifications"][0] == {"position": 0, "event": {"symbol": "OIL", "price": 8.5}}
+    assert positions_of(first) == positions_of(stocks.pull(made, limit=2)) == [0, 1]
+    assert ack(stocks, made, first["cursor"]).status_code == 204
+    assert positions_of(stocks.pull(made)) == [2]
+    stocks.restart()
+    assert positions_of(stocks.pull(made)) == [2]
+    assert ack(stocks, made, "0").status_code == 204  # backwards: nothing comes back
+    assert positions_of(stocks.pull(made)) == [2]
+    assert positions_of(stocks.pull(made, after="-1")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("cursor", [5, None, "x", "", "99", "-2", "again:x"])
+def test_a_cursor_that_is_none_is_refused(stocks: Any, cursor: object) -> None:
+    made = stocks.subscribe()["id"]
+    answer = ack(stocks, made, cursor)
+    assert (answer.status_code, answer.json()["pointer"]) == (422, "/cursor")
+
+
+def test_a_long_poll_is_answered_within_100_ms_of_a_load(stocks: Any) -> None:
+    made = stocks.subscribe()["id"]
+    positions = stocks.publish_many(5)
+    stocks.load(positions[:1], made)
+    ack(stocks, made, "0")
+    took = []
+    with ThreadPoolExecutor(1) as pool:
+        for position in positions[1:]:
+            waiting = pool.submit(stocks.pull, made, wait=10)
+            time.sleep(0.1)
+            loaded = time.monotonic()
+            stocks.load([position], made)
+            assert positions_of(waiting.result()) == [position]
+            took.append(time.monotonic() - loaded)
+            ack(stocks, made, str(position))
+    assert min(took) < 0.1
+
+
+def test_a_long_poll_is_answered_from_mailboxes_that_come_to_be_while_it_waits(stocks: Any) -> None:
+    made = stocks.subscribe()["id"]
+    positions = stocks.publish_many(1)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(stocks.pull, made, wait=10)
+        time.sleep(0.1)
+        stocks.load(positions, made)
+        assert positions_of(waiting.result()) == positions
+
+
+def test_a_long_poll_ends_with_nothing_when_its_time_is_over(stocks: Any) -> None:
+    made = stocks.subscribe()["id"]
+    began = time.monotonic()
+    assert stocks.pull(made, wait=0.2) == {"notifications": [], "cursor": "-1"}
+    assert 0.15 < time.monotonic() - began < 5
+
+
+def test_an_answer_has_no_more_than_so_many_bytes(make_gateway: Callable[..., Any]) -> None:
+    gateway = make_gateway(max_answer_bytes=1000)
+    made = gateway.subscribe()["id"]
+    positions = gateway.publish(*({"symbol": "x" * 300} for _ in range(200)))
+    gateway.load(positions, made)
+    seen: list[int] = []
+    while pulled := gateway.pull(made, limit=1000)["notifications"]:
+        assert len(pulled) < 10
+        seen += [one["position"] for one in pulled]
+        ack(gateway, made, str(seen[-1]))
+    assert seen == positions
+
+
+def test_only_the_subscription_that_was_matched_is_told(stocks: Any) -> None:
+    one, other = stocks.subscribe()["id"], stocks.subscribe()["id"]
+    positions = stocks.publish_many(2)
+    stocks.load(positions, one)
+    assert positions_of(stocks.pull(one)) == positions
+    assert positions_of(stocks.pull(other)) == []
+
+
+# -- streams
+
+
+class Reading:
+    """A stream as a client reads it, in a thread of its own."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self.sent: list[dict[str, str]] = []
+        self.comments = 0
+        self._lines = lines
+        self.ended = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        fields: dict[str, str] = {}
+        try:
+            for line in self._lines:
+                name, _, value = line.partition(": ")
+                if line.startswith(":"):
+                    self.comments += 1
+                elif line:
+                    fields[name] = value
+                elif "data" in fields:
+                    self.sent.append(fields)
+                    fields = {}
+        except Exception:
+            pass  # the connection was closed
+        self.ended.set()
+
+    def positions(self, count: int) -> list[int]:
+        self.wait(lambda: len(self.sent) >= count)
+        return [json.loads(sent["data"])["position"] for sent in self.sent]
+
+    def wait(self, condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, self.sent
+            time.sleep(0.005)
+
+
+@contextmanager
+def streaming(gateway: Any, id: str, **headers: str) -> Iterator[Reading]:
+    with gateway.client.stream("GET", f"/v1/subscriptions/{id}/stream", headers=headers) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield Reading(answer.iter_lines())
+
+
+def test_a_stream_has_what_waits_and_then_what_comes(stocks: Any) -> None:
+    made = stocks.subscribe(delivery={"mode": "sse"})["id"]
+    positions = stocks.publish_many(6)
+    stocks.load(positions[:2], made)
+    with streaming(stocks, made) as reading:
+        assert reading.positions(2) == positions[:2]
+        stocks.load(positions[2:5], made)
+        assert reading.positions(5) == positions[:5]
+        sent = reading.sent[0]
+        assert (sent["id"], sent["event"]) == ("0", "notification")
+        assert json.loads(sent["data"]) == {"position": 0, "event": {"symbol": "OIL", "price": 0.0}}
+        stocks.load(positions[5:], made)
+        assert reading.positions(6) == positions
+
+
+def test_a_stream_resumes_after_the_last_event_that_its_client_names(stocks: Any) -> None:
+    made = stocks.subscribe()["id"]
+    positions = stocks.publish_many(5)
+    stocks.load(positions, made)
+    with streaming(stocks, made) as reading:
+        assert reading.positions(5) == positions
+    with streaming(stocks, made) as reading:
+        assert reading.positions(5) == positions  # a client that names none has none
+    with streaming(stocks, made, **{"Last-Event-ID": "2"}) as reading:
+        assert reading.positions(2) == positions[3:]
+    assert positions_of(stocks.pull(made)) == positions[3:]  # what it named it has
+    refused = stocks.client.get(f"/v1/subscriptions/{made}/stream", headers={"Last-Event-ID": "odd"})
+    assert refused.status_code == 400
+    assert stocks.client.get(f"/v1/subscriptions/{made}/stream", headers={"Last-Event-ID": "99"}).status_code == 400
+
+
+def test_a_silent_stream_is_kept_alive(make_gateway: Callable[..., Any]) -> None:
+    gateway = make_gateway(keep_alive_seconds=0.05)
+    made = gateway.subscribe()["id"]
+    with streaming(gateway, made) as reading:
+        reading.wait(lambda: reading.comments >= 3)
+
+
+def test_a_stream_that_goes_on_acknowledges_what_its_client_must_have(make_gateway: Callable[..., Any]) -> None:
+    gateway = make_gateway(stream_window_notifications=10)
+    made = gateway.subscribe()["id"]
+    positions = gateway.publish_many(40)
+    with streaming(gateway, made) as reading:
+        for start in range(0, 40, 5):
+            gateway.load(positions[start : start + 5], made)
+            reading.positions(start + 5)
+    left = positions_of(gateway.pull(made))
+    assert 10 <= len(left) <= 20
+    assert left == positions[-len(left) :]
+
+
+def test_a_stream_ends_when_its_subscription_is_deleted_or_the_service_stops(stocks: Any) -> None:
+    one, other = stocks.subscribe()["id"], stocks.subscribe()["id"]
+    with streaming(stocks, one) as reading:
+        stocks.client.delete(f"/v1/subscriptions/{one}")
+        assert reading.ended.wait(5)
+        assert reading.sent[-1]["event"] == "end"
+    with streaming(stocks, other) as reading:
+        began = time.monotonic()
+        stocks.app.state.context.close()
+        assert reading.ended.wait(5)
+        assert time.monotonic() - began < 2
+
+
+def test_a_stream_follows_pauses_and_changed_filters(stocks: Any) -> None:
+    made = stocks.subscribe("price < 10")["id"]
+    path = f"/v1/subscriptions/{made}"
+    positions = stocks.publish_many(1)
+    stocks.load(positions, made)
+    with streaming(stocks, made) as reading:
+        reading.positions(1)
+        stocks.client.patch(path, json={"paused": True})
+        stocks.client.patch(path, json={"filter": "price < 20"})
+        more = stocks.publish_many(2)
+        stocks.load(more, made)
+        time.sleep(0.2)
+        assert len(reading.sent) == 1
+        stocks.client.patch(path, json={"paused": False})
+        assert reading.positions(3) == positions + more
+
+
+# -- dead letters
+
+
+def test_what_found_its_mailbox_full_is_a_dead_letter_that_can_be_had_after_all(stocks: Any) -> None:
+    made = stocks.subscribe()["id"]
+    positions = stocks.publish_many(10)
+    stocks.load(positions, made, max_waiting=4)
+    assert positions_of(stocks.pull(made)) == positions[:4]
+    path = f"/v1/subscriptions/{made}/dead-letters"
+    page = stocks.client.get(path, params={"limit": 4}).json()
+    assert [letter["position"] for letter in page["dead_letters"]] == positions[4:8]
+    assert "full" in page["dead_letters"][0]["reason"]
+    assert page["dead_letters"][0]["event"] == {"symbol": "OIL", "price": 4.0}
+    rest = stocks.client.get(path, params={"limit": 4, "after": page["next"]}).json()
+    assert ([letter["position"] for letter in rest["dead_letters"]], rest["next"]) == (positions[8:], None)
+    again = stocks.client.post(f"{path}:redrive", json={"positions": [4, 5, 777]})
+    assert again.json() == {"positions": [4, 5]}
+    pulled = stocks.pull(made)
+    assert positions_of(pulled) == [4, 5]
+    assert positions_of(stocks.pull(made)) == [4, 5]
+    assert ack(stocks, made, pulled["cursor"]).status_code == 204
+    assert positions_of(stocks.pull(made)) == positions[:4]
+    stocks.restart()
+    left = stocks.client.get(path).json()["dead_letters"]
+    assert [letter["position"] for letter in left] == positions[6:]
+    stocks.client.post(f"{path}:redrive", json={})
+    with streaming(stocks, made) as reading:
+        assert reading.positions(8) == positions[6:] + positions[:4]
+    assert stocks.client.get(path).json()["dead_letters"] == []
+
+
+def test_an_event_that_retention_has_removed_is_a_dead_letter(stocks: Any) -> None:
+    made = stocks.subscribe()["id"]
+    first = stocks.publish_many(1)
+    second = stocks.publish_many(1)
+    stocks.load(first + second, made)
+    stocks.app.state.context.log.retain(from_position=second[0])
+    assert positions_of(stocks.pull(made)) == second
+    (letter,) = stocks.client.get(f"/v1/subscriptions/{made}/dead-letters").json()["dead_letters"]
+    assert (letter["position"], letter["event"]) == (first[0], None)
+    assert "retention" in letter["reason"]
+
+
+def test_a_poll_of_a_webhook_is_refused(stocks: Any) -> None:
+    made = stocks.subscribe(delivery={"mode": "webhook", "url": "https://example.com/hook"})["id"]
+    for path in ("notifications", "stream"):
+        assert stocks.client.get(f"/v1/subscriptions/{made}/{path}").status_code == 409

@@ -1,0 +1,242 @@
+"""The driver: what is published is in the mailboxes of whoever had subscribed before, whatever changes meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidings.model.domain import Attribute, Domain
+from tidings.model.event import read_events
+from tidings.service.data_directory import DataDirectory
+from tidings.store.catalogue import Catalogue, NewSubscription
+from tidings.store.deliveries import Deliveries
+from tidings.store.log import Log
+from tidings.store.notifications import Notifications
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+
+from tidings.service import driver_index, driver_stream
+from tidings.service.driver_jobs import Jobs
+from tidings.service.driver_stream import Context, DomainStream
+
+pytestmark = pytest.mark.spark
+
+# `time`, `position` and `source` are also what the pipeline calls columns of its own.
+DOMAIN = Domain("quotes", [Attribute("price", "double"), Attribute("time", "string"), Attribute("source", "string")])
+MORE = Domain("quotes", [*DOMAIN.attributes, Attribute("position", "bigint")])
+
+
+class World:
+    """A service without its gateway, whose part the test plays."""
+
+    def __init__(self, path: Path) -> None:
+        self.data = DataDirectory(path)
+        self.data.make()
+        self.files = self.data.domain("ada", "quotes")
+        self.log = Log(self.data.log)
+        self.catalogue = Catalogue(self.data.catalogue)
+        self.domain = DOMAIN
+        self.define(DOMAIN)
+
+    def close(self) -> None:
+        self.log.close()
+        self.catalogue.close()
+
+    def define(self, domain: Domain) -> None:
+        self.domain = Domain("ada.quotes", domain.attributes)
+        self.catalogue.put_domain("ada", "quotes", domain.to_json(), inferred=False)
+
+    @property
+    def row(self) -> Any:
+        return self.catalogue.domain("ada", "quotes")
+
+    def subscribe(self, filter: str, id: str, replay_from: int | None = None) -> int:
+        made = self.catalogue.create(NewSubscription("ada", "quotes", filter, id=id, replay_from=replay_from))
+        self.catalogue.activate(made.filters[-1].number, self.log.end)
+        return made.filters[-1].number
+
+    def publish(self, *prices: float, **further: Any) -> list[int]:
+        events = [{"price": price, "time": "noon", "source": "s", **further} for price in prices]
+        return self.log.append(read_events(events, self.domain))
+
+    def told(self, number: int) -> list[int]:
+        with Notifications(self.files.mailboxes) as mailboxes:
+            return mailboxes.positions_of(number)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path / "data")
+    yield made
+    made.close()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def context_of(spark: SparkSession, world: World, *, recover: bool = False) -> Context:
+    return Context(spark, world.data, world.catalogue, str(world.data.catalogue), recover)
+
+
+@contextmanager
+def streaming(spark: SparkSession, world: World, *, recover: bool = False) -> Iterator[DomainStream]:
+    stream = DomainStream(context_of(spark, world, recover=recover), world.row)
+    stream.start()
+    try:
+        yield stream
+    finally:
+        stream.stop()
+        stream.join()
+
+
+def reached(stream: DomainStream, world: World) -> bool:
+    assert stream.status()["problem"] is None, stream.status()
+    return bool(stream.status()["reached"] == world.log.end)
+
+
+def test_a_domain_is_matched_while_its_subscriptions_and_its_attributes_change(
+    spark: SparkSession, world: World
+) -> None:
+    dear = world.subscribe("price > 8 AND time = 'noon'", "dear")
+    with streaming(spark, world) as stream:
+        first = world.publish(7.0, 9.0)
+        eventually(lambda: world.told(dear) == first[1:])
+        # Subscribed to, and published at once: the stream is told of it only now.
+        cheap = world.subscribe("price < 2", "cheap")
+        second = world.publish(1.0, 9.5)
+        stream.tell(world.row)
+        eventually(lambda: world.told(cheap) == second[:1])
+        assert world.told(dear) == [first[1], second[1]]
+
+        world.define(MORE)
+        placed = world.subscribe("position = 7", "placed")
+        third = world.publish(1.5, position=7)
+        stream.tell(world.row)
+        eventually(lambda: world.told(placed) == third)
+        assert world.told(cheap) == [second[0], *third]
+
+        world.catalogue.delete("ada", "cheap", world.log.end)
+        fourth = world.publish(8.5, 0.5)
+        stream.tell(world.row)
+        eventually(lambda: reached(stream, world))
+        assert world.told(dear) == [first[1], second[1], fourth[0]]
+        status = stream.status()
+        assert (status["state"], status["covers"]) == ("running", world.row.revision)
+        eventually(lambda: stream.status()["events"] == 7)  # which Spark tells a little later
+
+    with streaming(spark, world) as stream:  # once more, where it was
+        with Deliveries(world.data.deliveries) as deliveries:
+            deliveries.acknowledge(world.catalogue.get("ada", "dear").key, first[1])  # type: ignore[union-attr]
+        fifth = world.publish(20.0)
+        eventually(lambda: world.told(dear) == [second[1], fourth[0], *fifth])  # the first is pruned
+
+
+def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSession, world: World) -> None:
+    old = world.publish(1.0, 9.0, 10.0)
+    number = world.subscribe("price > 8", "history", replay_from=0)
+    jobs = Jobs(context_of(spark, world))
+    (job,) = world.catalogue.open_jobs()
+    jobs.look()
+    eventually(world.data.answer(job.id).exists)
+    assert json.loads(world.data.answer(job.id).read_text()) == {"done": True, "matches": 2}
+    assert world.told(number) == old[1:]
+    world.data.answer(job.id).unlink()  # as if the driver had died before it answered
+    jobs.look()
+    eventually(world.data.answer(job.id).exists)
+    assert json.loads(world.data.answer(job.id).read_text()) == {"done": True, "matches": 2}
+    assert world.told(number) == old[1:]
+    world.catalogue.close_job(job.id)
+
+    request = {"domain": "quotes", "filter": "price > 9.5", "against": "price > 8", "from": 0}
+    asked = world.catalogue.add_job("backtest", "ada", request)
+    wrong = world.catalogue.add_job("backtest", "ada", {"domain": "quotes", "filter": "prise > 1"})
+    empty = world.catalogue.add_job("backtest", "ada", {**request, "from": world.log.end})
+    jobs.look()
+    eventually(lambda: all(world.data.answer(id).exists() for id in (asked, wrong, empty)))
+    answer = json.loads(world.data.answer(asked).read_text())
+    assert (answer["count"], answer["events"]) == (1, 3)
+    assert sum(row["count"] for row in answer["rate"]) == 1
+    assert [sample["position"] for sample in answer["samples"]] == [old[2]]
+    assert answer["samples"][0]["event"] == {"price": 10.0, "time": "noon", "source": "s"}
+    assert {name: answer["difference"][name] for name in ("existing", "only_draft", "only_existing", "both")} == {
+        "existing": 2, "only_draft": 0, "only_existing": 1, "both": 1,
+    }  # fmt: skip
+    refused = json.loads(world.data.answer(wrong).read_text())
+    assert (refused["done"], refused["kind"]) == (False, "request")
+    assert "did you mean 'price'?" in refused["reason"]
+    assert json.loads(world.data.answer(empty).read_text())["count"] == 0
+    jobs.stop()
+
+
+def test_a_checkpoint_that_was_lost_is_told_of_and_recovered_only_when_asked(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_stream, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(driver_index, "COMPILED_AT", 1)  # by a job of Spark, as where there are many
+    dear, wrong = world.subscribe("price > 8", "dear"), world.subscribe("prise > 8", "wrong")
+    first = world.publish(9.0)
+    with streaming(spark, world) as stream:
+        eventually(lambda: world.told(dear) == first)
+        assert "unknown attribute 'prise'" in stream.status()["rejects"][str(wrong)]
+    world.files.query.rename(world.files.query.with_name("lost"))
+    second = world.publish(10.0)
+    with streaming(spark, world) as stream:
+        eventually(lambda: stream.status()["state"] == "failed")
+        assert "tidings serve --recover" in stream.status()["problem"]
+    with streaming(spark, world, recover=True) as stream:
+        eventually(lambda: world.told(dear) == first + second)
+        eventually(lambda: stream.status()["problem"] is None)
+
+
+@pytest.mark.long
+def test_a_driver_that_is_killed_and_started_again_loses_and_repeats_nothing(world: World) -> None:
+    """The process itself: killed in the middle of its work, started again, and ended by SIGTERM."""
+    dear = world.subscribe("price > 8", "dear")
+    published: list[int] = []
+    for round_ in range(3):
+        process = start_driver(world)
+        try:
+            for _ in range(20):
+                published.extend(world.publish(*([9.0] * 10)))
+                time.sleep(0.05)
+            if round_ < 2:
+                eventually(lambda: len(world.told(dear)) > len(published) - 150)
+                os.kill(process.pid, signal.SIGKILL)
+            else:
+                eventually(lambda: world.told(dear) == published)
+                process.send_signal(signal.SIGTERM)
+            status = process.wait(60)
+        finally:
+            with_group_killed(process)
+    assert status == 0
+    told = json.loads(world.data.driver_status.read_text())
+    assert (told["state"], told["pid"]) == ("stopped", process.pid)
+
+
+def start_driver(world: World) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tidings.service.driver", str(world.data.path), "--master", "local[2]"]
+    return subprocess.Popen(command, start_new_session=True)
+
+
+def with_group_killed(process: subprocess.Popen[bytes]) -> None:
+    """As the supervisor does: the JVM of a driver that is gone must not go on."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,247 @@
+"""The supervisor keeps two processes running, and leaves none behind. The processes here are small stand-ins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tidings.errors import TidingsError
+from tidings.service import supervisor as module
+from tidings.service.data_directory import DataDirectory, DataDirectoryError
+from tidings.service.supervisor import Plan, Supervisor, prepared
+from tidings.store.catalogue import Catalogue
+
+GATEWAY = """
+import os, socket, sys, time
+open(sys.argv[1] + "/gateway.pid", "w").write(str(os.getpid()))
+listening = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+while True: listening.accept()
+"""
+DRIVER = """
+import json, os, signal, subprocess, sys, time
+folder = sys.argv[1]
+left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(folder + "/left.pid", "w").write(str(left.pid))
+def ended(*_):
+    left.kill()
+    open(folder + "/ended", "a").write("driver ")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, ended)
+open(folder + "/driver.tmp", "w").write(json.dumps({"pid": os.getpid(), "state": "running"}))
+os.replace(folder + "/driver.tmp", folder + "/driver.json")
+while True: time.sleep(0.02)
+"""
+
+
+@dataclass(frozen=True)
+class StandIn(Plan):
+    gateway_program: str = GATEWAY
+    driver_program: str = DRIVER
+
+    def gateway(self) -> list[str]:
+        return [sys.executable, "-c", self.gateway_program, str(self.data.path), str(self.port)]
+
+    def driver(self) -> list[str]:
+        return [sys.executable, "-c", self.driver_program, str(self.data.path)]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> StandIn:
+    data = DataDirectory(tmp_path / "data")
+    data.make()
+    return StandIn(data, port=free_port())
+
+
+@contextmanager
+def running(plan: Plan) -> Iterator[Supervisor]:
+    supervisor, ready = Supervisor(plan), threading.Event()
+    thread = threading.Thread(target=supervisor.run, args=(ready.set,))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield supervisor
+    finally:
+        supervisor.stopped.set()
+        thread.join(20)
+    assert not thread.is_alive()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def pid_in(path: Path) -> int:
+    return int(path.read_text())
+
+
+def test_both_are_ready_before_anybody_is_told_and_end_when_it_is_stopped(plan: StandIn) -> None:
+    with running(plan) as supervisor:
+        gateway, driver = supervisor.gateway.process, supervisor.driver.process
+        assert gateway is not None
+        assert driver is not None
+        socket.create_connection(("127.0.0.1", plan.port)).close()
+    assert gateway.poll() is not None
+    assert driver.poll() == 0  # by itself, when asked to
+    assert (plan.data.path / "ended").read_text() == "driver "
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes as Linux shows them")
+def test_either_is_started_again_when_it_is_killed_and_what_it_left_is_killed_too(plan: StandIn) -> None:
+    with running(plan):
+        for name in ("gateway", "driver"):
+            place = plan.data.path / ("gateway.pid" if name == "gateway" else "left.pid")
+            before, first = place.read_text(), pid_in(place)
+            pid = first if name == "gateway" else json.loads(plan.data.driver_status.read_text())["pid"]
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda place=place, before=before: place.read_text() not in ("", before))
+            eventually(lambda first=first: not lives(first))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux sees to it")
+def test_the_children_die_with_a_supervisor_that_is_killed(plan: StandIn, tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_supervisor import StandIn
+from tidings.service.data_directory import DataDirectory
+from tidings.service.supervisor import Supervisor
+Supervisor(StandIn(DataDirectory({str(plan.data.path)!r}), port={plan.port})).run(lambda: print("ready", flush=True))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"ready\n"
+    gateway = pid_in(plan.data.path / "gateway.pid")
+    driver = json.loads(plan.data.driver_status.read_text())["pid"]
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    eventually(lambda: not lives(gateway) and not lives(driver))
+    assert (plan.data.path / "ended").exists()  # the driver was asked to end, and not cut off
+
+
+def test_sigterm_ends_the_supervisor_and_both(plan: StandIn) -> None:
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_supervisor import StandIn
+from tidings.service.data_directory import DataDirectory
+from tidings.service.supervisor import Supervisor
+Supervisor(StandIn(DataDirectory({str(plan.data.path)!r}), port={plan.port})).run(lambda: print("ready", flush=True))
+print("ended", flush=True)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"ready\n"
+    parent.send_signal(signal.SIGTERM)
+    assert parent.stdout.readline() == b"ended\n"
+    assert parent.wait(20) == 0
+    parent.stdout.close()
+    assert (plan.data.path / "ended").exists()
+
+
+def test_a_child_that_cannot_start_is_not_tried_again(plan: StandIn) -> None:
+    broken = StandIn(plan.data, port=plan.port, driver_program="raise SystemExit(3)")
+    with pytest.raises(TidingsError, match=r"the driver did not start: exit status 3"):
+        Supervisor(broken).run()
+
+
+def test_a_port_that_somebody_has_is_told_of_before_anything_is_started(plan: StandIn) -> None:
+    with socket.create_server(("127.0.0.1", plan.port)), pytest.raises(TidingsError, match="give another --port"):
+        Supervisor(plan).run()
+    assert not (plan.data.path / "gateway.pid").exists()
+
+
+def test_a_child_that_does_not_end_is_killed(plan: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_SECONDS", 0.3)
+    deaf = DRIVER.replace("signal.signal(signal.SIGTERM, ended)", "signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    with running(StandIn(plan.data, port=plan.port, driver_program=deaf)) as supervisor:
+        process = supervisor.driver.process
+        assert process is not None
+    assert process.poll() == -signal.SIGKILL
+
+
+def test_pauses_grow_while_a_child_keeps_crashing(plan: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.01)
+    child = Supervisor(plan).driver
+    child.ready = True
+    child.command = [sys.executable, "-c", "raise SystemExit(1)"]
+    pauses = []
+    for _ in range(4):
+        child._due = 0.0
+        child.look()
+        assert child.process is not None
+        child.process.wait()
+        child.look()
+        pauses.append(child._due - time.monotonic())
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 4 * pauses[0]
+
+
+def test_the_first_run_makes_a_directory_and_a_token_that_only_its_owner_reads(tmp_path: Path) -> None:
+    plan = Plan(DataDirectory(tmp_path / "new"))
+    with prepared(plan) as new:
+        assert new
+        secret = plan.data.read_token()
+        assert secret is not None
+        assert stat.S_IMODE(plan.data.token.stat().st_mode) == 0o600
+        with Catalogue(plan.data.catalogue) as catalogue:
+            assert catalogue.tenant_of(secret) == "default"
+    with prepared(plan) as new:
+        assert not new
+        assert plan.data.read_token() == secret
+
+
+def test_a_data_directory_has_one_supervisor(tmp_path: Path) -> None:
+    plan = Plan(DataDirectory(tmp_path / "data"))
+    with prepared(plan), pytest.raises(DataDirectoryError, match=rf"is served by process {os.getpid()} on .* already"):
+        prepared(plan).__enter__()
+
+
+def test_a_token_of_another_catalogue_is_refused(tmp_path: Path) -> None:
+    plan = Plan(DataDirectory(tmp_path / "data"))
+    with prepared(plan):
+        pass
+    plan.data.catalogue.unlink()
+    with pytest.raises(DataDirectoryError, match="is none of the catalogue"):
+        prepared(plan).__enter__()
+
+
+def test_commands_of_the_children_carry_what_was_asked_for(tmp_path: Path) -> None:
+    plan = Plan(
+        DataDirectory(tmp_path), host="::", port=81, master="local[2]", catalogue="postgresql://db/t", recover=True,
+        dev_webhooks=True, certificate=Path("c.pem"), key=Path("k.pem"), allowed_hosts=("example.org",),
+    )  # fmt: skip
+    assert plan.url == "https://[::1]:81"
+    gateway, driver = " ".join(plan.gateway()), " ".join(plan.driver())
+    assert "--host :: --port 81 --catalogue postgresql://db/t --certificate c.pem --key k.pem" in gateway
+    assert gateway.endswith("--allow-host example.org --development")
+    assert "--master local[2] --catalogue postgresql://db/t --recover" in driver
