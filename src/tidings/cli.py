@@ -1,4 +1,4 @@
-"""The command `tidings`: see it work, ask why, check a filter, match files on Spark.
+"""The command `tidings`: see it work, serve, ask why, check a filter, match files on Spark.
 
 Exit status: 0 all is well, 1 an input is wrong (one line says what, and where), 2 the command is used wrongly,
 3 `match` or `stream` finished and rejected subscriptions.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import pyarrow as pa
 import pyarrow.csv
@@ -19,10 +19,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import tidings
+from tidings.commands import backtest_service, domain, publish, pull, serve, subscribe, subscriptions, tail, token
+from tidings.commands import explain as explaining
+from tidings.commands.connection import TokenFile, Url
+from tidings.commands.wrong_filter import WrongFilterError
 from tidings.errors import DomainError, EventError, FilterError, TidingsError
-from tidings.matching.explain import explain as explain_filter
 from tidings.model.domain import Domain, load_domains
-from tidings.model.event import read_record
 from tidings.model.event_json import parse_events
 from tidings.model.filter.parse import parse_filter
 from tidings.model.filter.sql import to_sql
@@ -42,6 +44,7 @@ app = typer.Typer(
 
 \b
   tidings demo
+  tidings serve --demo
   tidings explain "origin = 'JFK' AND delay > 60" '{"origin": "JFK", "delay": 45}'
   tidings check "price BETWEEN 8.30 AND 8.70" --domain stocks.toml
   tidings match events.parquet --subscriptions subscriptions.csv --out matches.parquet
@@ -56,21 +59,14 @@ DomainFile = Annotated[
 ]
 
 
-class _FilterOfUser(Exception):
-    """A filter's error together with the text it points into."""
-
-    def __init__(self, error: FilterError, text: str) -> None:
-        self.error, self.text = error, text
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command; what a user can put right is told in a line, not in a traceback."""
     try:
         app(arguments, prog_name="tidings")
-    except _FilterOfUser as wrong:
-        _complain(wrong.error)
-        if wrong.error.column is not None:
-            typer.echo(point_at(wrong.text, wrong.error.column), err=True)
+    except WrongFilterError as wrong:
+        _complain(wrong)
+        if wrong.column is not None:
+            typer.echo(point_at(wrong.text, wrong.column), err=True)
     except TidingsError as error:
         _complain(error)
     except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
@@ -108,6 +104,17 @@ def _command(
         raise typer.Exit
 
 
+app.command()(serve.serve)
+app.add_typer(domain.app, name="domain")
+app.command()(publish.publish)
+app.command()(subscribe.subscribe)
+app.add_typer(subscriptions.app, name="subscriptions")
+app.command()(pull.pull)
+app.command()(tail.tail)
+app.command()(explaining.explain)
+app.add_typer(token.app, name="token")
+
+
 @app.command()
 def demo(
     own_filter: Annotated[
@@ -139,27 +146,6 @@ def demo(
         run_live(Console(), subscribers=subscribers, seed=seed, own_filter=own_filter)
         return
     run(Console(), subscribers=subscribers, seed=seed, own_filter=own_filter)
-
-
-@app.command()
-def explain(
-    filter: Filter,
-    event: Annotated[str, typer.Argument(metavar="EVENT", help="The event, as a JSON object; - reads standard input.")],
-    domain: DomainFile = None,
-) -> None:
-    """Does this event match this filter, and why?
-
-    Without a domain, the types of the attributes are taken from the event.
-
-    \b
-      tidings explain "origin = 'JFK' AND delay > 60" '{"origin": "JFK", "delay": 45}'
-      tidings explain "price > 8.30" - --domain stocks.toml < event.json
-    """
-    events = parse_events(sys.stdin.buffer.read() if event == "-" else event)
-    if len(events) != 1:
-        raise EventError(f"explain takes one event, and there are {len(events)}")
-    chosen = _read_domain(domain) if domain is not None else infer_domain(events, name="event")
-    typer.echo(explain_filter(_parse(filter, chosen), read_record(events[0], chosen), text=filter))
 
 
 @app.command()
@@ -242,9 +228,10 @@ class TimeUnit(StrEnum):
 def backtest(
     filter: Filter,
     events: Annotated[
-        str, typer.Option("--events", metavar="PATH", help="The events: a file or directory of Parquet, JSON or CSV.")
-    ],
-    subscriptions: Annotated[
+        str | None,
+        typer.Option("--events", metavar="PATH", help="The events: a file or directory of Parquet, JSON or CSV."),
+    ] = None,
+    table: Annotated[
         str | None,
         typer.Option(
             "--subscriptions", metavar="SUBS", help="A table with id and filter, in which --against is an id."
@@ -268,6 +255,17 @@ def backtest(
     ] = None,
     samples: Annotated[int, typer.Option("--samples", min=0, max=1000, help="Events to show of each kind.")] = 5,
     master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
+    logged: Annotated[
+        str | None, typer.Option("--domain", metavar="NAME", help="Instead of --events: a domain in a service's log.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="WHERE", help="In a log: the first position, or a time.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="WHERE", help="In a log: the position, or time, to end before.")
+    ] = None,
+    url: Url = None,
+    token_file: TokenFile = None,
 ) -> None:
     """What would this filter have delivered over stored events, and how does it differ from another?
 
@@ -276,23 +274,27 @@ def backtest(
       tidings backtest "price > 8.30" --events quotes/ --time day --bucket 1w --picture rate.png
       tidings backtest "price > 8.30" --events quotes/ --subscriptions subscriptions.csv --against oil-1
       tidings backtest "price > 8.30" --events quotes/ --against "price > 8.50"
+      tidings backtest "price > 8.30" --domain quotes --url http://127.0.0.1:8080 --against oil-1
     """
+    if (events is None) == (logged is None):
+        raise typer.BadParameter("give one of --events PATH, and --domain NAME of a service")
+    if events is None:
+        assert logged is not None
+        asked = backtest_service.Question(filter, logged, against, start, end, samples)
+        _checked(asked)
+        Console().print(backtest_service.run(asked, url=url, token_file=token_file, console=Console(stderr=True)))
+        return
     try:
         from tidings.commands.backtest import Question, run
     except ModuleNotFoundError as missing:
         raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
     unit = None if time_unit is None else time_unit.value
-    question = Question(filter, events, subscriptions, against, time, unit, bucket, picture, samples)
-    try:
-        question.check()
-    except TidingsError:
-        raise
-    except ValueError as wrong:
-        raise typer.BadParameter(str(wrong)) from None
+    question = Question(filter, events, table, against, time, unit, bucket, picture, samples)
+    _checked(question)
     try:
         found = run(question, master=master, console=Console(stderr=True))
     except FilterError as error:
-        raise _FilterOfUser(error, filter) from None
+        raise WrongFilterError.of(error, filter) from None
     Console().print(found)
 
 
@@ -356,11 +358,24 @@ def stream(
         raise typer.Exit(3)
 
 
+class _Checkable(Protocol):
+    def check(self) -> None: ...
+
+
+def _checked(question: _Checkable) -> None:
+    try:
+        question.check()
+    except TidingsError:
+        raise
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong)) from None
+
+
 def _parse(text: str, domain: Domain) -> Expression:
     try:
         return parse_filter(text, domain)
     except FilterError as error:
-        raise _FilterOfUser(error, text) from None
+        raise WrongFilterError.of(error, text) from None
 
 
 def _read_domain(path: Path) -> Domain:
