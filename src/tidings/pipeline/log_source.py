@@ -31,6 +31,8 @@ from tidings.model.domain import Domain
 from tidings.model.types import DataType, quote_name, struct
 from tidings.pipeline.directory import IndexDirectory
 from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.formats import register
+from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.gate import Ends, Gate
 from tidings.store.decode import attribute_columns, raw_batches
 from tidings.store.files import EVENTS
@@ -71,7 +73,7 @@ def read_log(
     """
     given = {"startingPosition": _written(start), "endingPosition": _written(end)}
     options = given | _options(directory, domain, subscriptions, on_error, prefix, carry)
-    spark.dataSource.register(LogSource)
+    register(spark, LogSource)
     return spark.read.format(LogSource.name()).options(**_present(options)).load()
 
 
@@ -103,7 +105,7 @@ def stream_log(
         "waitMilliseconds": _written(round(wait_seconds * 1000) or None),
     }
     options = given | _options(directory, domain, subscriptions, on_error, prefix, carry)
-    spark.dataSource.register(LogSource)
+    register(spark, LogSource)
     return spark.readStream.format(LogSource.name()).options(**_present(options)).load()
 
 
@@ -247,6 +249,7 @@ class _Reading:
                 [column if column.type == field.type else column.cast(field.type) for column, field in fitting],
                 schema=schema,
             )
+        keep_what_is_there("read a log")
 
     def _columns(self, pages: Iterator[Page], part: _Range) -> Iterator[list[Any]]:
         if self.domain is None:

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tidings.errors import EventError
 from tidings.pipeline.checkpoint import Checkpoint
 from tidings.pipeline.errors import CheckpointError, PipelineError
+from tidings.pipeline.formats import register
 from tidings.pipeline.sources import VERSION, kafka_told
 from tidings.pipeline.store_sink import NotificationsSink, prepare_staging
 from tidings.store.notifications import LOG, Notifications
@@ -71,7 +72,7 @@ class StoreSink:
         with Notifications(self.path) as store:
             _compare(store, checkpoint)
         prepare_staging(self.path, checkpoint.query)
-        matched.sparkSession.dataSource.register(NotificationsSink)
+        register(matched.sparkSession, NotificationsSink)
 
     def stream(self, matched: DataFrame, checkpoint: Checkpoint) -> DataStreamWriter:
         return self._shaped(matched).writeStream.format(NotificationsSink.name()).options(**self._options(checkpoint))

@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidings.pipeline.errors import PipelineError
+from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.sources import VERSION
 from tidings.store.notifications import LOG, Notifications
 
@@ -67,6 +68,7 @@ class NotificationsSink(DataSource):
         return "tidings-notifications"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        keep_what_is_there("make a writer")
         return _StreamWriter(self.options["path"], self.options["query"])
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -131,6 +133,7 @@ def stage(batches: Iterator[pa.RecordBatch], store: str, query: str) -> Staged:
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
             staged.data = sink.getvalue().to_pybytes()
+    keep_what_is_there("stage")
     return staged
 
 
@@ -157,6 +160,7 @@ def load(messages: list[WriterCommitMessage | None], store: str, query: str, bat
     opened = _opened(store)
     opened.load(map(_read, _with_matches(staged)), query=query, batch=batch, version=versions.pop(), reached=reached)
     discard(messages)
+    keep_what_is_there("load")
 
 
 def _with_matches(staged: list[Staged]) -> list[Staged]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.matching.matches import Matches
+from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.shards import load_shards
 from tidings.rendezvous.bluedove import View
 
@@ -35,6 +36,7 @@ def match_replicated(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[
     """Match every event against every shard."""
     for batch in batches:
         yield from _matched(task, list(task.files.values()), batch.columns, kept=len(task.files))
+    keep_what_is_there("match")
 
 
 def match_routed(task: Task, view: View, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,6 +52,7 @@ def match_routed(task: Task, view: View, batches: Iterator[pa.RecordBatch]) -> I
             files = [task.files[number] for number in view.consulted(candidate) if number in task.files]
             here = pa.array(sent == candidate)
             yield from _matched(task, files, [column.filter(here) for column in events], kept=SETS_KEPT)
+    keep_what_is_there("match")
 
 
 def _matched(task: Task, files: list[str], columns: list[Any], *, kept: int) -> Iterator[pa.RecordBatch]:
