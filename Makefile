@@ -9,7 +9,7 @@ PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format bench bench-spark fuzz clean
+.PHONY: help setup run test test-long check format bench bench-spark faults fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -63,7 +63,11 @@ bench: $(STAMP) ## measure, and write the figures to benchmarks/results and the 
 
 bench-spark: $(STAMP) ## the same for the pipeline on Spark, beside SQL
 	$(BIN)/python -m benchmarks.spark_matching
+	$(BIN)/python -m benchmarks.spark_latency --seconds 600
 	$(BIN)/python -m benchmarks.spark_plots
+
+faults: $(STAMP) ## kill, damage, fill and overload a real service, and check that it kept every promise
+	@$(BIN)/python -m tests.service.faults
 
 fuzz: $(STAMP) ## interpreter, matcher and Spark against each other on a million pairs
 	$(BIN)/python -m tidings.testing.fuzz

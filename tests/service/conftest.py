@@ -1,11 +1,18 @@
-"""A gateway on a port of this machine, and a stand-in for the driver that fills its mailboxes."""
+"""A gateway on a port of this machine, and a stand-in for the driver that fills its mailboxes.
+
+Most tests share one gateway, each as a tenant of its own: tenants see nothing of each other but the positions,
+which go on from test to test.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +20,9 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from tidings.service.data_directory import DataDirectory
+from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory
 from tidings.service.settings import Settings, WebhookSettings
-from tidings.store.catalogue import Catalogue
+from tidings.store.catalogue import Catalogue, JobRow
 from tidings.store.notifications import LOG, Notifications
 
 STOCKS = {
@@ -29,16 +36,16 @@ STOCKS = {
     ]
 }
 QUICK = WebhookSettings(timeout_seconds=1.0, backoff_seconds=(0.05, 0.05), max_answer_bytes=1024)
+SETTINGS = Settings(development=True, webhooks=QUICK, sweep_seconds=0.05, backtest_wait_seconds=0.3)
 
 
-class Gateway:
+class Server:
     """A real gateway over real files, served by uvicorn in a thread."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.data = DataDirectory(path)
         self.settings = settings
-        self._batches = 0
-        self._clients: list[httpx.Client] = []
+        self._tenants = count()
         self.start()
 
     def start(self) -> None:
@@ -56,22 +63,67 @@ class Gateway:
         port = self._server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.catalogue = Catalogue(self.data.catalogue)
-        self.token = self.data.read_token() or ""
-        self.client = self.client_of(self.token)
 
     def stop(self) -> None:
-        for client in self._clients:
-            client.close()
-        self._clients.clear()
         self.catalogue.close()
         self.app.state.context.close()
         self._server.should_exit = True
         self._thread.join(20)
         assert not self._thread.is_alive(), "the gateway did not stop"
 
+    def new_tenant(self) -> Gateway:
+        name = f"tenant{next(self._tenants)}"
+        return Gateway(self, name, self.catalogue.create_token(name, "test"))
+
+    def first_tenant(self) -> Gateway:
+        """The one whose token the gateway made itself, and who operates it."""
+        return Gateway(self, DEFAULT_TENANT, self.data.read_token() or "")
+
+
+class Gateway:
+    """A running gateway as one of its tenants has it."""
+
+    def __init__(self, server: Server, name: str, token: str) -> None:
+        self._server = server
+        self.name = name
+        self.token = token
+        self._batches = 0
+        self._clients: list[httpx.Client] = []
+        self.client = self.client_of(token)
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def data(self) -> DataDirectory:
+        return self._server.data
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self._server.catalogue
+
+    @property
+    def context(self) -> Any:
+        """What the gateway has open."""
+        return self._server.app.state.context
+
+    @property
+    def end(self) -> int:
+        """The position that the next event will have."""
+        end: int = self.context.reader.end
+        return end
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+
     def restart(self) -> None:
-        self.stop()
-        self.start()
+        self.close()
+        self._server.stop()
+        self._server.start()
+        self.client = self.client_of(self.token)
 
     def client_of(self, token: str | None, **headers: str) -> httpx.Client:
         given = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
@@ -79,9 +131,11 @@ class Gateway:
         self._clients.append(client)
         return client
 
-    def tenant(self, name: str) -> httpx.Client:
+    def stranger(self) -> httpx.Client:
         """A client of another tenant."""
-        return self.client_of(self.catalogue.create_token(name, "test"))
+        other = self._server.new_tenant()
+        self._clients.append(other.client)
+        return other.client
 
     # -- shorthands for what most tests begin with
 
@@ -110,30 +164,31 @@ class Gateway:
         pulled: dict[str, Any] = answer.json()
         return pulled
 
-    def load(
-        self,
-        positions: list[int],
-        *ids: str,
-        tenant: str = "default",
-        domain: str = "stocks",
-        max_waiting: int = 100_000,
-    ) -> None:
-        """Load matches as the driver does: every one of these events for every one of these subscriptions."""
-        files = self.data.domain(tenant, domain)
+    def open_jobs(self) -> list[JobRow]:
+        return [job for job in self.catalogue.open_jobs() if job.tenant == self.name]
+
+    @property
+    def mailboxes(self) -> Path:
+        """The file of the mailboxes of `stocks`, in a folder that is there."""
+        files = self.data.domain(self.name, "stocks")
         files.folder.mkdir(parents=True, exist_ok=True)
-        rows = [self.catalogue.get(tenant, id) for id in ids]
+        return files.mailboxes
+
+    def load(self, positions: list[int], *ids: str, max_waiting: int = 100_000) -> None:
+        """Load matches as the driver does: every one of these events for every one of these subscriptions."""
+        rows = [self.catalogue.get(self.name, id) for id in ids]
         numbers = [row.filters[-1].number for row in rows if row is not None]
         assert len(numbers) == len(ids)
-        self.load_numbers(positions, numbers, files.mailboxes, max_waiting)
+        self.load_numbers(positions, numbers, max_waiting)
 
-    def load_numbers(self, positions: list[int], numbers: list[int], path: Path, max_waiting: int = 100_000) -> None:
+    def load_numbers(self, positions: list[int], numbers: list[int], max_waiting: int = 100_000) -> None:
         table = pa.table(
             {
                 "position": pa.array(positions, pa.int64()),
                 "subscriptions": pa.array([numbers] * len(positions), pa.list_(pa.int64())),
             }
         )
-        with Notifications(path, max_waiting=max_waiting) as mailboxes:
+        with Notifications(self.mailboxes, max_waiting=max_waiting) as mailboxes:
             reached = {LOG: max(positions, default=0)}
             mailboxes.load([table], query="stream", batch=self._batches, version=1, reached=reached)
         self._batches += 1
@@ -148,45 +203,68 @@ def until(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
     return found
 
 
-@pytest.fixture(scope="session")
-def gateway_class() -> type[Gateway]:
-    """For tests that have one of their own."""
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Those of the machine are read once, and not by every client and gateway: that takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+        yield
+
+
+_shared: list[Server] = []  # the one that runs
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, certificates: None) -> Server:
+    """The gateway that tests share."""
     pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
-    return Gateway
+    if not _shared:
+        _shared.append(Server(tmp_path_factory.mktemp("shared") / "data", SETTINGS))
+    return _shared[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """The gateway that tests share ends with the last of them: those of other folders have the machine alone."""
+    if _shared and (nextitem is None or Path(__file__).parent not in nextitem.path.parents):
+        _shared.pop().stop()
 
 
 @pytest.fixture
-def settings() -> Settings:
-    return Settings(development=True, webhooks=QUICK, sweep_seconds=0.05, backtest_wait_seconds=0.3)
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, settings: Settings) -> Iterator[Gateway]:
-    pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
-    running = Gateway(tmp_path / "data", settings)
-    try:
-        yield running
-    finally:
-        running.stop()
+def gateway(server: Server) -> Iterator[Gateway]:
+    """The shared gateway, as a tenant has it who has nothing yet."""
+    tenant = server.new_tenant()
+    yield tenant
+    tenant.close()
 
 
 @pytest.fixture
 def stocks(gateway: Gateway) -> Gateway:
-    """A gateway with a domain."""
+    """The shared gateway, as a tenant has it who has a domain."""
     gateway.describe()
     return gateway
 
 
 @pytest.fixture
-def make_gateway(tmp_path: Path, settings: Settings) -> Iterator[Callable[..., Gateway]]:
-    """Gateways with other settings than most."""
-    made: list[Gateway] = []
+def make_gateway(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
+    """Gateways that no other test has, with a domain, and with other settings than most."""
+    pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
+    made: list[tuple[Server, Gateway]] = []
 
     def make(**changes: Any) -> Gateway:
-        made.append(Gateway(tmp_path / f"data{len(made)}", dataclasses.replace(settings, **changes)))
-        made[-1].describe()
-        return made[-1]
+        server = Server(tmp_path / f"data{len(made)}", dataclasses.replace(SETTINGS, **changes))
+        tenant = server.first_tenant()
+        made.append((server, tenant))
+        tenant.describe()
+        return tenant
 
     yield make
-    for running in made:
-        running.stop()
+    for server, tenant in made:
+        tenant.close()
+        server.stop()
+
+
+@pytest.fixture
+def alone(make_gateway: Callable[..., Gateway]) -> Gateway:
+    """A gateway with a domain that no other test has: to be restarted, or looked at as a whole."""
+    return make_gateway()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
-
-from tidings.service.settings import Settings
 
 CLOUD = {"specversion": "1.0", "id": "1", "source": "/test", "type": "quote"}
 PLAIN = "application/json"
@@ -104,12 +103,12 @@ BODIES = [
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, gateway_class: Any) -> Any:
-    """One gateway for all rows: each leaves nothing behind."""
-    running = gateway_class(tmp_path_factory.mktemp("bad") / "data", Settings())
-    running.describe()
-    yield running
-    running.stop()
+def shared(server: Any) -> Iterator[Any]:
+    """One tenant for all rows: each leaves nothing behind."""
+    tenant = server.new_tenant()
+    tenant.describe()
+    yield tenant
+    tenant.close()
 
 
 @pytest.mark.parametrize(
@@ -119,10 +118,10 @@ def test_a_bad_body_is_refused_with_its_place_and_appends_nothing(
     shared: Any, kind: str, body: Any, status: int, pointer: str | None
 ) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    end = shared.app.state.context.reader.end
+    end = shared.end
     answer = shared.client.post("/v1/domains/stocks/events", content=content, headers={"Content-Type": kind})
     check_problem(answer, status, pointer)
-    assert shared.app.state.context.reader.end == end
+    assert shared.end == end
 
 
 @pytest.mark.parametrize(
@@ -288,12 +287,10 @@ def test_what_the_framework_refuses_is_a_problem_too(shared: Any, method: str, p
 
 
 def test_a_mistake_of_our_own_says_so_without_a_stack_trace(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    context = shared.app.state.context
-
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the secret inside")
 
-    monkeypatch.setattr(context.catalogue, "domains", fail)
-    answer = shared.client.get("/v1/domains")
+    monkeypatch.setattr(shared.context.catalogue, "list", fail)
+    answer = shared.client.get("/v1/subscriptions")
     check_problem(answer, 500)
     assert "secret" not in answer.text

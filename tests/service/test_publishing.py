@@ -48,13 +48,17 @@ def event_at(gateway: Any, position: int) -> Any:
     ],
 )
 def test_every_form_of_events_is_answered_with_positions(stocks: Any, kind: str, body: Any, count: int) -> None:
+    end = stocks.end
     answer = post(stocks, body, kind)
     assert answer.status_code == 200, answer.text
-    assert answer.json() == {"positions": list(range(count))}
+    assert answer.json() == {"positions": list(range(end, end + count))}
 
 
 def test_positions_go_up_by_one_from_request_to_request(stocks: Any) -> None:
-    assert [stocks.publish_many(count) for count in (1, 20, 3)] == [[0], list(range(1, 21)), [21, 22, 23]]
+    end = stocks.end
+    published = [stocks.publish_many(count) for count in (1, 20, 3)]
+    assert [len(positions) for positions in published] == [1, 20, 3]
+    assert [position for positions in published for position in positions] == list(range(end, end + 24))
 
 
 def test_a_binary_cloud_event_has_its_attributes_in_headers(stocks: Any) -> None:
@@ -65,8 +69,8 @@ def test_a_binary_cloud_event_has_its_attributes_in_headers(stocks: Any) -> None
         "ce-type": "quote",
         "ce-town": "K%C3%B6ln",
     }
-    assert post(stocks, {"symbol": "OIL", "price": 2}, **headers).json() == {"positions": [0]}
-    event = event_at(stocks, 0)
+    (position,) = post(stocks, {"symbol": "OIL", "price": 2}, **headers).json()["positions"]
+    event = event_at(stocks, position)
     assert event["data"] == {"symbol": "OIL", "price": 2}
     assert (event["id"], event["source"], event["town"]) == ("b-1", "/s t", "Köln")
     assert event["datacontenttype"] == "application/json"
@@ -74,8 +78,8 @@ def test_a_binary_cloud_event_has_its_attributes_in_headers(stocks: Any) -> None
 
 def test_what_was_published_is_kept_to_the_last_digit(stocks: Any) -> None:
     body = b'{"volume": 9007199254740993, "paid": 8.40, "price": 0.1, "symbol": "K\\u00f6ln", "more": {"a": 1e2}}'
-    assert post(stocks, body).status_code == 200
-    event = event_at(stocks, 0)
+    (position,) = post(stocks, body).json()["positions"]
+    event = event_at(stocks, position)
     assert event["volume"] == 2**53 + 1
     assert (event["paid"], event["price"], event["symbol"]) == ("8.40", "0.1", "Köln")
 
@@ -101,38 +105,40 @@ def test_times_are_compared_as_instants(stocks: Any) -> None:
     assert stocks.client.post("/v1/filters:test", json=body).json()["matches"] is True
 
 
-def test_an_event_that_is_sent_again_has_the_position_of_the_first(stocks: Any) -> None:
+def test_an_event_that_is_sent_again_has_the_position_of_the_first(alone: Any) -> None:
     event = {**CLOUD, "data": {"symbol": "OIL", "price": 1.0}}
     again = {"data": {"price": 1.00, "symbol": "OIL"}, **CLOUD}
-    assert [post(stocks, one, ONE).json()["positions"] for one in (event, again, {**event, "id": "2"})] == [
+    assert [post(alone, one, ONE).json()["positions"] for one in (event, again, {**event, "id": "2"})] == [
         [0],
         [0],
         [1],
     ]
-    stocks.restart()
-    assert post(stocks, event, ONE).json()["positions"] == [0]
+    alone.restart()
+    assert post(alone, event, ONE).json()["positions"] == [0]
 
 
 def test_another_event_under_the_same_id_is_refused_and_nothing_of_its_batch_is_kept(stocks: Any) -> None:
-    post(stocks, {**CLOUD, "data": {"price": 1}}, ONE)
+    (first,) = post(stocks, {**CLOUD, "data": {"price": 1}}, ONE).json()["positions"]
     answer = post(stocks, [{**CLOUD, "id": "9", "data": {}}, {**CLOUD, "data": {"price": 2}}], BATCH)
     assert answer.status_code == 409
     assert answer.json()["pointer"] == "/1"
-    assert answer.json()["position"] == 0
-    assert stocks.publish_many(1) == [1]
+    assert answer.json()["position"] == first
+    assert stocks.publish_many(1) == [first + 1]
 
 
 def test_a_batch_with_one_bad_event_appends_none(stocks: Any) -> None:
+    end = stocks.end
     events = [{"price": 1.0}] * 30 + [{"price": "dear"}]
     answer = post(stocks, events)
     assert answer.status_code == 400
     assert answer.json()["pointer"] == "/30/price"
-    assert stocks.publish_many(1) == [0]
+    assert stocks.publish_many(1) == [end]
 
 
 def test_gzip_is_read_and_counted_decompressed(stocks: Any) -> None:
+    end = stocks.end
     small = gzip.compress(json.dumps([{"price": 1.0}] * 100).encode())
-    assert post(stocks, small, **{"Content-Encoding": "gzip"}).json()["positions"] == list(range(100))
+    assert post(stocks, small, **{"Content-Encoding": "gzip"}).json()["positions"] == list(range(end, end + 100))
     two = gzip.compress(b'{"price":') + gzip.compress(b"1.5}")
     assert post(stocks, two, **{"Content-Encoding": "gzip"}).status_code == 200
     bomb = gzip.compress(b" " * (9 << 20))
@@ -144,8 +150,9 @@ def test_gzip_is_read_and_counted_decompressed(stocks: Any) -> None:
 
 
 def test_a_domain_is_inferred_from_the_first_events_and_confirmed(gateway: Any) -> None:
+    end = gateway.end
     answer = gateway.client.post("/v1/domains/trades/events", json=[{"price": 1}, {"price": 2.5, "symbol": "OIL"}])
-    assert answer.json() == {"positions": [0, 1]}
+    assert answer.json() == {"positions": [end, end + 1]}
     domain = gateway.client.get("/v1/domains/trades").json()
     assert domain["inferred"] is True
     assert {a["name"]: a["type"] for a in domain["attributes"]} == {"price": "double", "symbol": "string"}
@@ -181,10 +188,12 @@ def test_bodies_beyond_what_the_service_holds_are_asked_to_come_again() -> None:
 
 
 def test_many_publishers_at_once_share_the_log_in_order(stocks: Any) -> None:
+    end = stocks.end
+
     def publish(publisher: int) -> list[int]:
         return [stocks.publish({"symbol": f"p{publisher}", "volume": n})[0] for n in range(20)]
 
     with ThreadPoolExecutor(8) as pool:
         positions = list(pool.map(publish, range(8)))
     assert all(theirs == sorted(theirs) for theirs in positions)
-    assert sorted(position for theirs in positions for position in theirs) == list(range(160))
+    assert sorted(position for theirs in positions for position in theirs) == list(range(end, end + 160))

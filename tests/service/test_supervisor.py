@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,38 +23,8 @@ from tidings.service.data_directory import DataDirectory, DataDirectoryError
 from tidings.service.supervisor import Plan, Supervisor, prepared
 from tidings.store.catalogue import Catalogue
 
-GATEWAY = """
-import os, socket, sys, time
-open(sys.argv[1] + "/gateway.pid", "w").write(str(os.getpid()))
-listening = socket.create_server(("127.0.0.1", int(sys.argv[2])))
-while True: listening.accept()
-"""
-DRIVER = """
-import json, os, signal, subprocess, sys, time
-folder = sys.argv[1]
-left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-open(folder + "/left.pid", "w").write(str(left.pid))
-def ended(*_):
-    left.kill()
-    open(folder + "/ended", "a").write("driver ")
-    sys.exit(0)
-signal.signal(signal.SIGTERM, ended)
-open(folder + "/driver.tmp", "w").write(json.dumps({"pid": os.getpid(), "state": "running"}))
-os.replace(folder + "/driver.tmp", folder + "/driver.json")
-while True: time.sleep(0.02)
-"""
-
-
-@dataclass(frozen=True)
-class StandIn(Plan):
-    gateway_program: str = GATEWAY
-    driver_program: str = DRIVER
-
-    def gateway(self) -> list[str]:
-        return [sys.executable, "-c", self.gateway_program, str(self.data.path), str(self.port)]
-
-    def driver(self) -> list[str]:
-        return [sys.executable, "-c", self.driver_program, str(self.data.path)]
+from . import stand_ins
+from .stand_ins import DRIVER, StandIn
 
 
 def free_port() -> int:
@@ -83,6 +52,12 @@ def running(plan: Plan) -> Iterator[Supervisor]:
         supervisor.stopped.set()
         thread.join(20)
     assert not thread.is_alive()
+
+
+def supervised(plan: StandIn) -> subprocess.Popen[bytes]:
+    """The same in a process of its own, which says when it is ready and when it has ended."""
+    command = [sys.executable, stand_ins.__file__, str(plan.data.path), str(plan.port)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
@@ -128,15 +103,7 @@ def test_either_is_started_again_when_it_is_killed_and_what_it_left_is_killed_to
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux sees to it")
 def test_the_children_die_with_a_supervisor_that_is_killed(plan: StandIn, tmp_path: Path) -> None:
-    program = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_supervisor import StandIn
-from tidings.service.data_directory import DataDirectory
-from tidings.service.supervisor import Supervisor
-Supervisor(StandIn(DataDirectory({str(plan.data.path)!r}), port={plan.port})).run(lambda: print("ready", flush=True))
-"""
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    parent = supervised(plan)
     assert parent.stdout is not None
     assert parent.stdout.readline() == b"ready\n"
     gateway = pid_in(plan.data.path / "gateway.pid")
@@ -149,16 +116,7 @@ Supervisor(StandIn(DataDirectory({str(plan.data.path)!r}), port={plan.port})).ru
 
 
 def test_sigterm_ends_the_supervisor_and_both(plan: StandIn) -> None:
-    program = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_supervisor import StandIn
-from tidings.service.data_directory import DataDirectory
-from tidings.service.supervisor import Supervisor
-Supervisor(StandIn(DataDirectory({str(plan.data.path)!r}), port={plan.port})).run(lambda: print("ready", flush=True))
-print("ended", flush=True)
-"""
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    parent = supervised(plan)
     assert parent.stdout is not None
     assert parent.stdout.readline() == b"ready\n"
     parent.send_signal(signal.SIGTERM)

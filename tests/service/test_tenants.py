@@ -28,7 +28,7 @@ STRANGERS: list[tuple[str, str, Any, int]] = [
     ("POST", "/v1/filters:test", {"domain": "stocks", "filter": "TRUE", "event": {}}, 404),
     ("POST", "/v1/filters:backtest", {"domain": "stocks", "filter": "TRUE"}, 404),
     ("GET", "/v1/jobs/{job}", None, 404),
-    ("GET", "/v1/events/0/matches", None, 404),
+    ("GET", "/v1/events/{position}/matches", None, 404),
     ("GET", "/metrics", None, 403),
 ]
 # What a stranger may ask, for it concerns the stranger's own alone.
@@ -40,17 +40,19 @@ OWN = {
 
 @pytest.fixture
 def furnished(stocks: Any) -> Any:
-    """A gateway whose first tenant has one of everything."""
+    """A tenant who has one of everything."""
     stocks.subscribe(id="mine")
-    stocks.load(stocks.publish_many(1), "mine")
-    stocks.job = stocks.catalogue.add_job("backtest", "default", {"domain": "stocks", "filter": "TRUE"})
+    (stocks.position,) = stocks.publish_many(1)
+    stocks.load([stocks.position], "mine")
+    stocks.job = stocks.catalogue.add_job("backtest", stocks.name, {"domain": "stocks", "filter": "TRUE"})
     return stocks
 
 
 def test_another_tenant_finds_nothing_on_any_route(furnished: Any) -> None:
-    stranger = furnished.tenant("stranger")
+    stranger = furnished.stranger()
     for method, path, body, status in STRANGERS:
-        answer = stranger.request(method, path.replace("{job}", furnished.job), json=body)
+        place = path.format(job=furnished.job, position=furnished.position)
+        answer = stranger.request(method, place, json=body)
         assert answer.status_code == status, (method, path, answer.text)
         assert answer.headers["content-type"] == "application/problem+json"
     assert stranger.get("/v1/domains").json() == {"domains": []}
@@ -74,16 +76,16 @@ def test_every_route_is_asked_by_a_stranger(furnished: Any) -> None:
 
 
 def test_the_same_names_are_different_things_to_different_tenants(furnished: Any) -> None:
-    stranger = furnished.tenant("stranger")
+    stranger = furnished.stranger()
     attributes = {"attributes": [{"name": "colour", "type": "string"}]}
     assert stranger.put("/v1/domains/stocks", json=attributes).status_code == 201
-    published = stranger.post("/v1/domains/stocks/events", json={"colour": "red"}).json()["positions"]
-    assert published == [1]
+    (position,) = stranger.post("/v1/domains/stocks/events", json={"colour": "red"}).json()["positions"]
+    assert position == furnished.position + 1
     body = {"domain": "stocks", "filter": "colour = 'red'", "id": "mine"}
     assert stranger.post("/v1/subscriptions", json=body).status_code == 201
     assert stranger.get("/v1/subscriptions/mine/notifications").json()["notifications"] == []
-    assert furnished.client.get("/v1/events/1/matches").status_code == 404
-    assert stranger.get("/v1/events/1/matches").json()["event"] == {"colour": "red"}
+    assert furnished.client.get(f"/v1/events/{position}/matches").status_code == 404
+    assert stranger.get(f"/v1/events/{position}/matches").json()["event"] == {"colour": "red"}
 
 
 @pytest.mark.parametrize("path", ["/v1/domains", "/v1/subscriptions", "/v1/subscriptions/x/stream", "/metrics"])
@@ -95,13 +97,13 @@ def test_without_a_token_nobody_is_served(gateway: Any, path: str, header: str |
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_the_first_token_is_a_file_that_its_owner_alone_can_read(gateway: Any) -> None:
-    assert gateway.data.token.stat().st_mode & 0o777 == 0o600
-    assert gateway.token.startswith("tdg_")
-    before = gateway.token
-    gateway.restart()
-    assert gateway.token == before
-    assert before.encode() not in gateway.data.catalogue.read_bytes()
+def test_the_first_token_is_a_file_that_its_owner_alone_can_read(alone: Any) -> None:
+    assert alone.data.token.stat().st_mode & 0o777 == 0o600
+    assert alone.token.startswith("tdg_")
+    alone.restart()
+    assert alone.data.read_token() == alone.token
+    assert alone.client.get("/v1/domains").status_code == 200
+    assert alone.token.encode() not in alone.data.catalogue.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -124,12 +126,14 @@ def test_no_other_page_may_read_answers(gateway: Any) -> None:
     assert "access-control-allow-origin" not in gateway.client.get("/v1/health").headers
 
 
-def test_health_and_metrics_tell_how_the_service_does(furnished: Any) -> None:
-    health = furnished.client_of(None).get("/v1/health").json()
+def test_health_and_metrics_tell_how_the_service_does(alone: Any) -> None:
+    alone.subscribe(id="mine")
+    alone.load(alone.publish_many(1), "mine")
+    health = alone.client_of(None).get("/v1/health").json()
     assert (health["status"], health["driver"]["state"]) == ("degraded", "not started")
     assert "domains" not in health
-    furnished.pull("mine")
-    text = furnished.client.get("/metrics").text
+    alone.pull("mine")
+    text = alone.client.get("/metrics").text
     for line in ('tidings_events_published_total 1.0', 'tidings_domain_lag_events{domain="default.stocks"} 1.0',
                  'tidings_top_subscription_notifications{subscription="default/mine"} 1.0'):  # fmt: skip
         assert line in text

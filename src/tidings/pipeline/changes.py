@@ -171,7 +171,7 @@ class IndexChanges:
             reads=[list(path) for path in sorted(reads)],
         )
         held = replace(held, manifest=manifest)
-        if len(held.gone) + len(held.put_in) >= max(FOLDED_AT, manifest.subscriptions // FOLDED_SHARE):
+        if len(held.gone | held.put_in.keys()) >= max(FOLDED_AT, manifest.subscriptions // FOLDED_SHARE):
             return self._folded(held)
         return self._published(held)
 

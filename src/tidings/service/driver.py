@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings import pipeline
 from tidings.errors import TidingsError
+from tidings.pipeline.session import STREAMING
 from tidings.service.data_directory import DataDirectory, replace_json
 from tidings.service.driver_jobs import Jobs
 from tidings.service.driver_stream import Context, DomainStream
@@ -36,18 +37,10 @@ JOBS_SECONDS = 0.2
 STATUS_SECONDS = 1.0
 BUSY_SECONDS = 5.0  # that the catalogue may be locked by others before that is told
 # Micro-batches are small and there are many: they share the cores fairly with the jobs, and shuffle nothing.
-SPARK = {
+SPARK = STREAMING | {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "4",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
-    # The logs of offsets and commits: without these, Hadoop starts a dozen processes (chmod, readlink) to write a line,
-    # which is a third of a small micro-batch. Whether a checkpoint is whole is seen at the start of a query.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
 _log = logging.getLogger("tidings.service")
@@ -200,7 +193,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--supervised", action="store_true", help="end when the process that started this one has")
     given: Any = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="driver: %(levelname)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for talkative in ("py4j", "tidings.pipeline"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     driver = Driver(
         DataDirectory(given.directory),
         master=given.master,

@@ -13,14 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from .judge import Predicate, holds
 from .records import Ack, Change, Dead, Delivery, Fault, Limit, LogEnds, Logged, Outcome, Publish, Record, Sample
 
 Key = tuple[str, str, str, str]  # tenant, domain, source and id of an event
-
-_R = TypeVar("_R", bound=Record)
 
 
 @dataclass

@@ -223,6 +223,13 @@ def test_an_unknown_change_of_a_filter_makes_both_filters_possible() -> None:
     assert not any(one.startswith("I2") for one in lines([*CLEAN, unknown, delivery(2, 5, 1, at=51.5)]))
 
 
+def test_a_filter_changed_to_itself_holds_since_it_did() -> None:
+    again = changed_at(45, "change", filter="price > 10", predicate=DEAR, filter_from=0)
+    assert not any(one.startswith("I2") for one in lines([*CLEAN, again]))
+    other = changed_at(45, "change", filter="price > 5", predicate=[">", "price", 5], filter_from=0)
+    assert any(one.startswith("I2") for one in lines([*CLEAN, other]))
+
+
 def test_what_was_not_read_to_its_end_owes_nothing() -> None:
     lost = [one for one in CLEAN if not isinstance(one, Delivery | Ack | Dead)]
     for action in ("delete", "pause", "disable"):

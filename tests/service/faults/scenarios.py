@@ -1,0 +1,314 @@
+"""The faults, each a function that breaks something while publishers and subscribers are at work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from ..history.judge import sql
+from . import damage
+from .process import NotStartedError
+from .run import Result, Run, Size, finish, running
+from .workload import DOMAIN
+
+GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 20.0, 60.0, 90.0  # seconds
+
+Inject = Callable[[Run], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    inject: Inject
+    size: Size = field(default_factory=Size)
+    master: str = "local[2]"
+    small_disk_megabytes: int | None = None
+    long: bool = False  # too long for the ordinary tests even in small
+
+
+def gateway_killed(run: Run) -> None:
+    """Three times, at moments that publishers and subscribers know nothing of."""
+    for moment in ("first", "second", "third"):
+        with run.fault(f"gateway killed, the {moment} time", bound_seconds=GATEWAY_BOUND):
+            time.sleep(run.draw.uniform(0, 0.3))
+            run.served.kill_child("gateway")
+        run.wait_for_recovery()
+
+
+def driver_killed(run: Run) -> None:
+    """While it matches, while it loads, and while it starts again."""
+    for moment in ("first", "second"):
+        with run.fault(f"driver killed, the {moment} time", bound_seconds=DRIVER_BOUND):
+            time.sleep(run.draw.uniform(0, 0.5))
+            run.served.kill_child("driver")
+        run.wait_for_recovery()
+    with run.fault("driver killed while it starts", bound_seconds=DRIVER_BOUND):
+        first = run.served.kill_child("driver")
+        until = time.monotonic() + 30
+        while run.served.pid_of("driver") in (None, first) and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(3.0)
+        run.served.kill_child("driver")
+    run.wait_for_recovery()
+
+
+def everything_killed(run: Run) -> None:
+    with run.fault("everything killed", bound_seconds=RESTART_BOUND):
+        run.served.kill()
+    run.served.start()
+    run.wait_for_recovery()
+
+
+def log_tail_torn(run: Run) -> None:
+    """What was never acknowledged is cut off without a word; nothing else is."""
+    run.served.kill()
+    with run.fault("log tail torn", bound_seconds=RESTART_BOUND):
+        damage.tear_tail(run.served.data / "log")
+    run.served.start()
+    run.wait_for_recovery()
+
+
+def log_bits_flipped(run: Run) -> None:
+    """It is noticed, and the service does not serve a log that has lost what was acknowledged."""
+    for publisher in run.publishers:
+        publisher.let.clear()  # what was appended to a damaged log would be lost with it
+    run.served.kill()
+    log, copy = run.served.data / "log", run.folder / "log-copy"
+    shutil.copytree(log, copy)
+    with run.fault("log bits flipped, then restored", bound_seconds=RESTART_BOUND):
+        damage.flip_bits(log)
+        try:
+            run.served.start(wait=False)
+            run.served.wait_until_ready(30.0)
+        except NotStartedError as refused:
+            run.notes.append("refused as it must: " + str(refused).strip().splitlines()[-1][:200])
+        else:
+            run.notes.append("served with flipped bits: " + _health(run))
+        run.served.kill()
+        shutil.rmtree(log)
+        shutil.copytree(copy, log)
+    for publisher in run.publishers:
+        publisher.let.set()
+    run.served.start()
+    run.wait_for_recovery()
+
+
+def checkpoint_lost(run: Run) -> None:
+    _checkpoint(run, "checkpoint lost", damage.lose_checkpoint)
+
+
+def checkpoint_truncated(run: Run) -> None:
+    _checkpoint(run, "checkpoint truncated", damage.truncate_checkpoint)
+
+
+def _checkpoint(run: Run, name: str, break_: Callable[[Path], None]) -> None:
+    """The stream says what is wrong and does not go on by guessing; --recover goes on from what the mailboxes know."""
+    run.served.kill()
+    break_(run.served.data / "domains" / run.key / "query")
+    run.served.start()
+    until = time.monotonic() + 30
+    while (problem := _problem(run)) is None and time.monotonic() < until:
+        time.sleep(0.2)
+    run.notes.append(f"without --recover: {problem or 'it goes on by itself'}"[:250])
+    run.served.stop()
+    with run.fault(name, bound_seconds=RESTART_BOUND):
+        pass
+    run.served.start("--recover")
+    run.wait_for_recovery()
+
+
+def disk_full(run: Run) -> None:
+    """Nothing is acknowledged that is not on the disk; when there is room again, all goes on."""
+    with damage.full_disk(run.served.data):
+        time.sleep(6.0)
+        with run.fault("disk full", bound_seconds=DRIVER_BOUND):
+            pass
+    run.wait_for_recovery()
+    statuses = {status for publisher in run.publishers for status in publisher.refused}
+    run.notes.append(f"publishers were answered {sorted(statuses)} meanwhile")
+
+
+def stores_locked(run: Run) -> None:
+    """The catalogue, the mailboxes and the cursors, each held by somebody else for a while."""
+    data = run.served.data
+    for store in ("catalogue.sqlite", "deliveries.sqlite", f"domains/{run.key}/mailboxes.sqlite"):
+        with run.fault(f"{Path(store).name} locked", bound_seconds=DRIVER_BOUND), damage.locked(data / store):
+            time.sleep(8.0)
+        run.wait_for_recovery()
+
+
+def webhooks_misbehave(run: Run) -> None:
+    ids = [run.add_webhook(["=", "price", price]) for price in (7, 42)] + [run.add_webhook([">", "price", 90])]
+    run.notes.append(f"{len(ids)} webhooks")
+    time.sleep(2.0)
+    for behaviour in ("500", "closes", "redirects", "slow", "endless body", "hangs"):
+        with run.fault(f"webhook {behaviour}", bound_seconds=GATEWAY_BOUND):
+            run.receiver.behaviour = behaviour
+            time.sleep(2.0)
+            run.receiver.behaviour = "well"
+        run.wait_for_recovery()
+        # Until what failed is tried again, lest it fails twice and waits for much longer.
+        time.sleep(25.0 if behaviour == "hangs" else 8.0)
+
+
+def subscribers_reconnect(run: Run) -> None:
+    run.add_streamer(["true"], hang_up_after=20)
+    run.add_streamer(["in", "symbol", ["OIL", "TEA"]], hang_up_after=1)
+    with run.fault("subscribers hang up", bound_seconds=GATEWAY_BOUND):
+        time.sleep(4.0)
+    run.wait_for_recovery()
+    with run.fault("gateway killed under streams", bound_seconds=GATEWAY_BOUND):
+        run.served.kill_child("gateway")
+    run.wait_for_recovery()
+    run.notes.append(f"{sum(streamer.connections for streamer in run.streamers)} connections")
+
+
+def subscriptions_changed(run: Run) -> None:
+    """Filters change in the middle of batches, subscriptions come, pause and go, and the driver is killed at it."""
+    subscriber = run.subscribers["default"]
+    ids = list(subscriber.made)
+    with run.fault("subscriptions changed, then driver killed", bound_seconds=DRIVER_BOUND):
+        for number in range(40):
+            subscriber.change(run.draw.choice(ids[:4]), run.size.predicates(run.draw))
+            if number % 10 == 3:
+                run.add_puller(run.size.predicates(run.draw))
+            if number % 10 == 6:
+                subscriber.pause(ids[5])
+            if number % 10 == 8:
+                subscriber.resume(ids[5])
+        subscriber.delete(ids[6])
+        run.served.kill_child("driver")
+        subscriber.change(ids[0], ["true"])
+    run.wait_for_recovery()
+    run.add_puller(["<", "price", 20], start="earliest")
+
+
+def poison(run: Run) -> None:
+    """What nobody should send: refused, or matched like anything else; others never notice."""
+    events: list[Any] = [
+        {"symbol": 7, "price": 1}, {"symbol": "OIL", "price": "many"}, {"price": 1.5}, {"price": 2**63},
+        {"symbol": {"nested": "OIL"}}, [], 7, None, {"specversion": "1.0", "data": {"price": 1}},
+    ]  # fmt: skip
+    with run.fault("poison events and filters", bound_seconds=GATEWAY_BOUND), httpx.Client(trust_env=False) as http:
+        token = {"authorization": f"Bearer {run.served.token_file.read_text().strip()}"}
+        at = f"{run.served.url}/v1/domains/{DOMAIN}/events"
+        for event in events:
+            answer = http.post(at, json=event, headers=token)
+            assert 400 <= answer.status_code < 500, (event, answer.status_code, answer.text)
+        for body in (b"{", b'{"price": 1e400}', b'{"price": NaN}', b"\xff", b'{"a":' * 100 + b"1" + b"}" * 100):
+            answer = http.post(at, content=body, headers={**token, "content-type": "application/json"})
+            assert answer.status_code == 400, (body[:30], answer.status_code, answer.text)
+        for filter_ in ("price >", "prise > 1", "price > 'x' OR", "java_method('a','b')", "(" * 300, "price = ''); --"):
+            answer = http.post(
+                f"{run.served.url}/v1/subscriptions", json={"domain": DOMAIN, "filter": filter_}, headers=token
+            )
+            assert answer.status_code in (400, 422), (filter_, answer.status_code, answer.text)
+        never = ["not", ["true"]]
+        for text in ("symbol RLIKE '(a+)+$'", "price / 0 = 1", "CAST(symbol AS INT) > 3"):
+            run.pull(run.subscribers["default"].create(never, text=text).id)
+        many = ["or", *(["=", "price", number] for number in range(0, 100, 3))]
+        run.pull(run.subscribers["default"].create(many, text=sql(many)).id)
+        odd = [
+            {"symbol": "OIL" * 100_000, "price": 1}, {"symbol": "\u0000\u2028\U0001f6e2'); --", "price": -(2**63)},
+            {"symbol": None, "price": None, "size": -0.0}, {"price": 2**63 - 1, "size": 1e308, "more": {"a": [1]}}, {},
+        ]  # fmt: skip
+        run.add_publisher(pause_seconds=1.0).publish(odd)
+    run.wait_for_recovery()
+
+
+def overload(run: Run) -> None:
+    """Ten times as much as can be matched, for a while: what is too much is refused, and what is taken is delivered."""
+    with run.fault("10× overload", bound_seconds=RESTART_BOUND):
+        crowd = [run.add_publisher(batch=1000, pause_seconds=0.0) for _ in range(6)]
+        time.sleep(10.0)
+        for publisher in crowd:
+            publisher.stopped.set()
+        for publisher in crowd:
+            publisher.stop()
+    run.wait_for_recovery()
+    taken = sum(publisher.acked for publisher in crowd)
+    run.notes.append(f"{taken:,} events taken in 10 s; refused {_refusals(crowd) or 'none'}")
+
+
+def executor_killed(run: Run) -> None:
+    with run.fault("executor killed", bound_seconds=DRIVER_BOUND):
+        executors = run.served.executors()
+        assert executors, "there are no executors to kill"
+        os.kill(executors[0], signal.SIGKILL)
+    run.wait_for_recovery()
+
+
+FEW = Size(
+    subscriptions=6, predicates=lambda draw: ["and", ["=", "price", draw.randint(0, 99)], ["=", "symbol", "OIL"]]
+)
+
+SCENARIOS = (
+    Scenario("gateway killed", gateway_killed),
+    Scenario("driver killed", driver_killed),
+    Scenario("everything killed", everything_killed),
+    Scenario("executor killed", executor_killed, master="local-cluster[2,1,1024]", long=True),
+    Scenario("log tail torn", log_tail_torn),
+    Scenario("log bits flipped", log_bits_flipped),
+    Scenario("checkpoint lost", checkpoint_lost),
+    Scenario("checkpoint truncated", checkpoint_truncated),
+    Scenario("disk full", disk_full, small_disk_megabytes=256),
+    Scenario("stores locked", stores_locked),
+    Scenario("webhooks misbehave", webhooks_misbehave, long=True),
+    Scenario("subscribers reconnect", subscribers_reconnect),
+    Scenario("subscriptions changed", subscriptions_changed),
+    Scenario("poison", poison),
+    Scenario("overload", overload, size=FEW, long=True),
+)
+
+
+def run_scenario(scenario: Scenario, folder: Path) -> Result:
+    if scenario.small_disk_megabytes is not None:
+        with damage.small_disk(folder / "disk", scenario.small_disk_megabytes):
+            return _run(scenario, folder, folder / "disk" / "data")
+    return _run(scenario, folder, folder / "data")
+
+
+def _run(scenario: Scenario, folder: Path, data: Path) -> Result:
+    with running(folder, scenario.size, data=data, master=scenario.master) as run:
+        time.sleep(scenario.size.before_seconds)
+        scenario.inject(run)
+        time.sleep(scenario.size.after_seconds)
+        return finish(run, scenario.name)
+
+
+def skipped(scenario: Scenario) -> str | None:
+    """Why a scenario cannot be run here."""
+    if scenario.small_disk_megabytes is not None and not damage.can_mount():
+        return "a small file system needs root"
+    return None
+
+
+def _problem(run: Run) -> str | None:
+    domains = run.served.driver_status().get("domains")
+    if not isinstance(domains, dict) or run.key not in domains:
+        return None
+    problem = domains[run.key].get("problem")
+    return None if problem is None else str(problem)
+
+
+def _health(run: Run) -> str:
+    try:
+        return str(run.clients["default"].health().json)[:300]
+    except Exception as error:
+        return str(error)[:300]
+
+
+def _refusals(publishers: list[Any]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for publisher in publishers:
+        for status, count in publisher.refused.items():
+            found[status] = found.get(status, 0) + count
+    return found

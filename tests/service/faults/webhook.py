@@ -1,0 +1,117 @@
+"""A receiver of webhooks that behaves as badly as it is told to."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from standardwebhooks import Webhook
+
+from ..history.records import Delivery, Writer, now
+
+BEHAVIOURS = ("well", "500", "slow", "hangs", "endless body", "redirects", "closes")
+
+
+class Receiver:
+    """Listens on loopback. What it takes (answers 2xx) is written down; what it does not is the service's to repeat."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.behaviour = "well"
+        self.posts = 0
+        self.bad_signatures: list[str] = []
+        self._writer = writer
+        self._secrets: dict[str, tuple[str, str]] = {}  # by path: the subscription's id and its secret
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                receiver.handle(self)
+
+            def log_message(self, *_: Any) -> None:
+                """Nobody reads it."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def url(self, subscription: str) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/{subscription}"
+
+    def expect(self, subscription: str, secret: str) -> None:
+        self._secrets[f"/{subscription}"] = (subscription, secret)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
+        asked = now()
+        self.posts += 1
+        body = request.rfile.read(int(request.headers["content-length"]))
+        match self.behaviour:
+            case "500":
+                return _answer(request, 500)
+            case "redirects":
+                return _answer(request, 307, ("location", self.url("elsewhere")))
+            case "closes":
+                request.close_connection = True
+                return None
+            case "hangs":
+                time.sleep(20.0)  # longer than the service waits
+                request.close_connection = True
+                return None
+            case "slow":
+                time.sleep(1.0)
+        subscription, secret = self._secrets[request.path]
+        try:
+            Webhook(secret).verify(body, {name.lower(): value for name, value in request.headers.items()})
+        except Exception as error:
+            self.bad_signatures.append(f"{subscription}: {error}")
+            return _answer(request, 400)
+        self._take(subscription, json.loads(body), asked, request.headers["webhook-id"])
+        if self.behaviour == "endless body":
+            return _answer_for_ever(request)
+        return _answer(request, 204)
+
+    def _take(self, subscription: str, posted: dict[str, Any], asked: float, message: str) -> None:
+        """Before the answer: an answer that is lost on its way was received all the same."""
+        notification = posted.get("data", posted)
+        event = notification["event"]
+        self._writer.write(
+            Delivery(
+                subscription,
+                "default",
+                "webhook",
+                f"{message}@{asked}",
+                asked,
+                now(),
+                notification["position"],
+                event["source"],
+                event["id"],
+                event["data"],
+            )
+        )
+
+
+def _answer(request: BaseHTTPRequestHandler, status: int, *headers: tuple[str, str]) -> None:
+    request.send_response(status)
+    for name, value in (*headers, ("content-length", "0")):
+        request.send_header(name, value)
+    request.end_headers()
+
+
+def _answer_for_ever(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(200)
+    request.send_header("content-type", "text/plain")
+    request.end_headers()
+    request.close_connection = True
+    try:
+        while True:
+            request.wfile.write(b"and on " * 1000)
+    except OSError:
+        return

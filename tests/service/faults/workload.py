@@ -1,0 +1,330 @@
+"""Publishers and subscribers that write down everything they send and get, whatever happens to the service."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tidings.client import Client, Retries, ServiceError, Subscription, UnreachableError
+
+from ..history.judge import Predicate, sql
+from ..history.records import Ack, Change, Delivery, Outcome, Publish, Writer, now
+
+DOMAIN = "quotes"
+ATTRIBUTES = [
+    {"name": "symbol", "type": "string"},
+    {"name": "price", "type": "bigint"},
+    {"name": "size", "type": "double"},
+]
+SYMBOLS = ("OIL", "GAS", "TEA", "TIN")
+PAUSE_SECONDS = 0.2  # before trying again
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """What a failed request did: nothing where it was refused or never sent, else nobody knows."""
+    match error:
+        case UnreachableError(sent=sent):
+            return "unknown" if sent else "refused"
+        case ServiceError(status=status):
+            return "refused" if status < 500 or status == 503 else "unknown"
+    raise error
+
+
+def draw_event(draw: random.Random) -> dict[str, Any]:
+    event: dict[str, Any] = {"symbol": draw.choice(SYMBOLS), "price": draw.randint(0, 99)}
+    if draw.random() < 0.9:
+        event["size"] = draw.randint(0, 1000) / 4
+    return event
+
+
+def draw_predicate(draw: random.Random) -> Predicate:
+    price = [draw.choice([">", "<=", "="]), "price", draw.randint(0, 99)]
+    size = [draw.choice([">=", "<"]), "size", draw.randint(0, 1000) / 4]
+    symbol = ["in", "symbol", draw.sample(SYMBOLS, 2)]
+    return draw.choice(
+        [
+            ["true"],
+            price,
+            symbol,
+            ["and", price, symbol],
+            ["or", ["not", size], price],
+            ["or", ["null", "size"], symbol],
+        ]
+    )
+
+
+class Worker:
+    """A thread that does one thing over and over until it is told to stop."""
+
+    def __init__(self, name: str) -> None:
+        self.stopped = threading.Event()
+        self.failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), f"{self._thread.name} does not stop"
+        if self.failed is not None:
+            raise self.failed
+
+    def _run(self) -> None:
+        try:
+            while not self.stopped.is_set():
+                self.work()
+        except BaseException as error:
+            self.failed = error
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Publisher(Worker):
+    """Publishes batches one after the other; each is tried until it is answered, so that its order is known."""
+
+    def __init__(
+        self, name: str, client: Client, writer: Writer, *, tenant: str = "default", batch: int = 10,
+        pause_seconds: float = 0.02, seed: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(name)
+        self.name, self.tenant = name, tenant
+        self.acked = 0
+        self.refused: dict[int, int] = {}  # answers by status
+        self.batch, self.pause_seconds = batch, pause_seconds
+        self._client, self._writer = client, writer
+        self._source = f"/{name}/{uuid.uuid4().hex[:8]}"
+        self._sequence = itertools.count()
+        self._draw = random.Random(f"{name} {seed}")
+        self.let = threading.Event()  # cleared, it sends nothing new and tries nothing again
+        self.let.set()
+
+    def work(self) -> None:
+        self.publish([draw_event(self._draw) for _ in range(self._draw.randint(1, self.batch))])
+        self.stopped.wait(self.pause_seconds)
+
+    def publish(self, records: list[dict[str, Any]]) -> list[int] | None:
+        """Until it is answered; None where it was given up because everything ends."""
+        numbered = [(next(self._sequence), record) for record in records]
+        events = [
+            {"specversion": "1.0", "type": "quote", "source": self._source, "id": str(number), "data": record}
+            for number, record in numbered
+        ]
+        while True:
+            while not self.let.wait(0.1) and not self.stopped.is_set():
+                pass
+            sent = now()
+            positions: list[int] | None = None
+            try:
+                positions = self._client.publish_many(DOMAIN, events)
+                outcome: Outcome = "acked"
+            except (ServiceError, UnreachableError) as error:
+                outcome = outcome_of(error)
+                if isinstance(error, ServiceError):
+                    self.refused[error.status] = self.refused.get(error.status, 0) + 1
+            answered = None if outcome == "unknown" else now()
+            self._writer.write(
+                *(
+                    Publish(
+                        self.name, number, self.tenant, DOMAIN, self._source, str(number), record, sent, answered,
+                        outcome, None if positions is None else positions[at],
+                    )
+                    for at, (number, record) in enumerate(numbered)
+                )
+            )  # fmt: skip
+            if positions is not None:
+                self.acked += len(positions)
+                return positions
+            if self.stopped.wait(PAUSE_SECONDS):
+                return None
+
+
+class Puller(Worker):
+    """Pulls and acknowledges."""
+
+    def __init__(self, subscription: str, client: Client, writer: Writer, *, tenant: str = "default") -> None:
+        super().__init__(f"pull {subscription}")
+        self.subscription, self.tenant = subscription, tenant
+        self.found_nothing = 0.0  # when the last request that found nothing was sent
+        self._client, self._writer = client, writer
+
+    def work(self) -> None:
+        asked = now()
+        try:
+            pulled = self._client.pull(self.subscription, limit=500, wait=1.0)
+        except (ServiceError, UnreachableError) as error:
+            if isinstance(error, ServiceError) and error.status == 404:
+                self.stopped.set()  # it was deleted
+            self.stopped.wait(PAUSE_SECONDS)
+            return
+        received, request = now(), uuid.uuid4().hex
+        if not pulled.notifications:
+            self.found_nothing = asked
+            return
+        self._writer.write(
+            *(
+                Delivery(
+                    self.subscription, self.tenant, "pull", request, asked, received, one.position,
+                    one.event["source"], one.event["id"], one.data,
+                )
+                for one in pulled.notifications
+            )
+        )  # fmt: skip
+        sent = now()
+        try:
+            self._client.ack(self.subscription, str(pulled.cursor))
+            outcome: Outcome = "acked"
+        except (ServiceError, UnreachableError) as error:
+            outcome = outcome_of(error)
+        answered = None if outcome == "unknown" else now()
+        self._writer.write(Ack(self.subscription, pulled.notifications[-1].position, sent, answered, outcome))
+
+
+class Streamer(Worker):
+    """Reads a stream; hangs up after so many notifications, and goes on after the last that it has."""
+
+    def __init__(
+        self, subscription: str, client: Client, writer: Writer, *, hang_up_after: int | None = None,
+        tenant: str = "default",
+    ) -> None:  # fmt: skip
+        super().__init__(f"stream {subscription}")
+        self.subscription, self.tenant = subscription, tenant
+        self.connections = 0
+        self._hang_up_after = hang_up_after
+        self._last = ""
+        self._client, self._writer = client, writer
+
+    def work(self) -> None:
+        asked, request = now(), uuid.uuid4().hex
+        self.connections += 1
+        with contextlib.closing(
+            self._client.stream(self.subscription, last_event_id=self._last, ack=False)
+        ) as arriving:
+            try:
+                for number, one in enumerate(arriving, start=1):
+                    self._writer.write(
+                        Delivery(
+                            self.subscription, self.tenant, "sse", request, asked, now(), one.position,
+                            one.event["source"], one.event["id"], one.data,
+                        )
+                    )  # fmt: skip
+                    self._last = str(one.position)
+                    if self.stopped.is_set() or number == self._hang_up_after:
+                        return
+            except (ServiceError, UnreachableError, httpx.HTTPError):
+                self.stopped.wait(PAUSE_SECONDS)
+
+    def stop(self) -> None:
+        """A stream on which nothing happens cannot be asked to end; the thread ends with the process."""
+        self.stopped.set()
+        if self.failed is not None:
+            raise self.failed
+
+
+@dataclass
+class Subscriber:
+    """Creates and changes subscriptions, and writes down what it was told."""
+
+    client: Client
+    writer: Writer
+    tenant: str = "default"
+    made: list[str] = field(default_factory=list)
+
+    def create(
+        self, predicate: Predicate, *, id: str | None = None, text: str | None = None, **options: Any
+    ) -> Subscription:
+        """Until it is answered: a subscription that may or may not be there is of no use.
+
+        `text` is a filter that means the predicate, where it is not that which `sql` writes.
+        """
+        id_ = id or f"s-{uuid.uuid4().hex[:12]}"
+        filter_ = sql(predicate) if text is None else text
+        while True:
+            sent = now()
+            try:
+                made = self.client.subscribe(DOMAIN, filter_, id=id_, **options)
+            except (ServiceError, UnreachableError) as error:
+                if isinstance(error, ServiceError) and error.status == 409:
+                    made = self.client.subscription(id_)
+                elif isinstance(error, ServiceError) and error.status not in (429, 502, 503, 504):
+                    raise
+                else:
+                    time.sleep(PAUSE_SECONDS)
+                    continue
+            start = options.get("start", "latest")
+            replay = 0 if start == "earliest" else start if isinstance(start, int) else None
+            self.writer.write(
+                Change(
+                    "create",
+                    id_,
+                    self.tenant,
+                    DOMAIN,
+                    sent,
+                    now(),
+                    "acked",
+                    filter_,
+                    predicate,
+                    filter_from=made.filter_from,
+                    replay_from=replay,
+                )
+            )
+            self.made.append(id_)
+            return made
+
+    def change(self, id: str, predicate: Predicate) -> None:
+        self._record("change", id, lambda: self.client.change(id, filter=sql(predicate)), predicate)
+
+    def pause(self, id: str) -> None:
+        self._record("pause", id, lambda: self.client.pause(id))
+
+    def resume(self, id: str) -> None:
+        """Until it is answered, so that all that waited comes."""
+        while not self._record("resume", id, lambda: self.client.resume(id)):
+            time.sleep(PAUSE_SECONDS)
+
+    def delete(self, id: str) -> None:
+        self._record("delete", id, lambda: self.client.delete(id))
+
+    def _record(
+        self, action: Any, id: str, work: Callable[[], Subscription | None], predicate: Predicate | None = None
+    ) -> bool:
+        sent = now()
+        answer: Subscription | None = None
+        try:
+            answer = work()
+            outcome: Outcome = "acked"
+        except (ServiceError, UnreachableError) as error:
+            outcome = outcome_of(error)
+        self.writer.write(
+            Change(
+                action,
+                id,
+                self.tenant,
+                DOMAIN,
+                sent,
+                None if outcome == "unknown" else now(),
+                outcome,
+                None if predicate is None else sql(predicate),
+                predicate,
+                filter_from=None if answer is None or predicate is None else answer.filter_from,
+            )
+        )
+        return outcome == "acked"
+
+
+@contextlib.contextmanager
+def client_of(url: str, token: str, *, timeout: float = 15.0) -> Iterator[Client]:
+    """One that tries once: trying again is the workload's, which writes every attempt down."""
+    with Client(url, token=token, timeout=timeout, retries=Retries(for_seconds=0)) as client:
+        yield client
