@@ -16,7 +16,8 @@ SOURCE = ROOT / "src" / "tidings"
 LOWER = sorted(
     path
     for path in SOURCE.rglob("*.py")
-    if path.relative_to(SOURCE).parts[0] not in ("__init__.py", "__main__.py", "cli.py", "commands", "demo", "testing")
+    if path.relative_to(SOURCE).parts[0]
+    not in ("__init__.py", "__main__.py", "cli.py", "commands", "demo", "service", "testing")
 )
 
 
