@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from tidings.client import transport
@@ -43,6 +45,7 @@ class Ran(NamedTuple):
 
 
 Run = Callable[..., Ran]
+command_of = functools.cache(get_command)
 
 
 @pytest.fixture
@@ -62,7 +65,10 @@ def service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeService:
 
 
 @pytest.fixture
-def run(service: FakeService) -> Run:
+def run(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Run:
+    # To build the commands takes longer than to run one, so it is done once.
+    monkeypatch.setattr("typer.testing._get_command", command_of)
+
     def run_command(*arguments: str, input: str | None = None) -> Ran:
         done = CliRunner().invoke(app, list(arguments), input=input)
         if done.exception is not None and not isinstance(done.exception, SystemExit):

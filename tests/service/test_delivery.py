@@ -92,7 +92,7 @@ def test_a_long_poll_ends_with_nothing_when_its_time_is_over(stocks: Any) -> Non
 def test_an_answer_has_no_more_than_so_many_bytes(make_gateway: Callable[..., Any]) -> None:
     gateway = make_gateway(max_answer_bytes=1000)
     made = gateway.subscribe()["id"]
-    positions = gateway.publish(*({"symbol": "x" * 300} for _ in range(200)))
+    positions = gateway.publish(*({"symbol": "x" * 300} for _ in range(80)))
     gateway.load(positions, made)
     seen: list[int] = []
     while pulled := gateway.pull(made, limit=1000)["notifications"]:

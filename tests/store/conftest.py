@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tidings.store.catalogue import Catalogue
+from tidings.store.catalogue import Catalogue, schema
 
 
 class Disk(apsw.VFS):
@@ -80,6 +80,7 @@ class PostgreSQL:
     def __init__(self, port: int) -> None:
         self._port = port
         self._numbers = count()
+        self._connections: dict[str, Any] = {}  # by database
 
     def url(self, database: str, user: str = "tidings") -> str:
         return f"postgresql://{user}@127.0.0.1:{self._port}/{database}"
@@ -92,8 +93,13 @@ class PostgreSQL:
     def execute(self, database: str, statement: str) -> None:
         import psycopg
 
-        with psycopg.connect(self.url(database, "postgres"), autocommit=True) as connection:
-            connection.execute(statement.encode())
+        if database not in self._connections:
+            self._connections[database] = psycopg.connect(self.url(database, "postgres"), autocommit=True)
+        self._connections[database].execute(statement.encode())
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +120,10 @@ def postgresql() -> Iterator[PostgreSQL]:
         subprocess.run(command, check=True, capture_output=True, cwd=folder, **user)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        options = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+        options = {
+            "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",
+            "synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off",
+        }  # fmt: skip
         command = [postgres, "-D", str(folder / "data"), *(f"--{name}={value}" for name, value in options.items())]
         with (folder / "output").open("wb") as output:
             server = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, **user)
@@ -122,6 +131,7 @@ def postgresql() -> Iterator[PostgreSQL]:
         _wait_for(running, server, folder / "output")
         running.execute("postgres", "CREATE ROLE tidings LOGIN")
         yield running
+        running.close()
     finally:
         if server is not None:
             server.terminate()
@@ -139,7 +149,7 @@ def _wait_for(server: PostgreSQL, process: subprocess.Popen[bytes], output: Path
         except psycopg.OperationalError:
             if process.poll() is not None or time.monotonic() > give_up:
                 pytest.fail(f"PostgreSQL does not start:\n{output.read_text()}")
-            time.sleep(0.05)
+            time.sleep(0.02)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -151,7 +161,31 @@ def catalogue_place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.new_database()
 
 
-@pytest.fixture
-def catalogue(catalogue_place: str) -> Iterator[Catalogue]:
-    with Catalogue(catalogue_place) as opened:
+@pytest.fixture(scope="session")
+def in_postgresql(postgresql: PostgreSQL) -> Iterator[Catalogue]:
+    with Catalogue(postgresql.new_database()) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "catalogue.sqlite"
+    Catalogue(path).close()
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalogue]:
+    """One with nothing in it, in each database. Its tables are made once a run: that takes longer than most tests."""
+    if request.param == "sqlite":
+        path = shutil.copy(request.getfixturevalue("empty_file"), tmp_path)
+        with Catalogue(path) as opened:
+            yield opened
+        return
+    server: PostgreSQL = request.getfixturevalue("postgresql")
+    opened = request.getfixturevalue("in_postgresql")
+    tables = ", ".join(table.name for table in schema.metadata.sorted_tables if table is not schema.catalogue)
+    server.execute(
+        opened.place.rpartition("/")[2], f"TRUNCATE {tables} RESTART IDENTITY; UPDATE catalogue SET revision = 0"
+    )
+    yield opened

@@ -22,6 +22,7 @@ from tidings.store.catalogue import (
     NewSubscription,
     SubscriptionRow,
 )
+from tidings.store.catalogue.database import AT_ONCE
 
 
 def new(id: str | None = None, filter: str = "price < 100", tenant: str = "ada", **more: Any) -> NewSubscription:
@@ -141,7 +142,8 @@ def test_ids_are_made_where_none_is_given(known: Catalogue) -> None:
 
 
 def test_many_are_made_in_the_order_given_or_none_is(known: Catalogue) -> None:
-    wanted = [new(f"s{number}", f"price < {number}", labels={"n": str(number)}) for number in range(1_203)]
+    more_than_go_together = AT_ONCE + 3
+    wanted = [new(f"s{n}", f"price < {n}", labels={"n": str(n)}) for n in range(more_than_go_together)]
     made = known.create_many(wanted)
     assert [(row.id, row.filter, row.filters[0].filter) for row in made] == [
         (each.id, each.filter, each.filter) for each in wanted
@@ -464,7 +466,7 @@ def test_threads_that_write_at_the_same_time_lose_nothing_and_readers_miss_nothi
                 revision = max(revision, row.revision)
 
     def write(thread: int) -> list[int]:
-        return [active(known, new(f"{thread}-{number}"), number).filters[0].number for number in range(15)]
+        return [active(known, new(f"{thread}-{number}"), number).filters[0].number for number in range(8)]
 
     with ThreadPoolExecutor(5) as pool:
         following = pool.submit(follow)

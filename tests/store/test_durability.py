@@ -46,7 +46,7 @@ for thread in threads:
 """
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [2, pytest.param(40, marks=pytest.mark.long)])
 def test_a_writer_killed_at_random_points_loses_nothing_acknowledged_and_repeats_nothing(
     tmp_path: Path, runs: int
 ) -> None:

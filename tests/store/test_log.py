@@ -476,6 +476,7 @@ READER = """
 import json, sys
 from tidings.store.reader import LogReader
 with LogReader(sys.argv[1]) as log:
+    print("ready", flush=True)
     at = 0
     while at < int(sys.argv[2]):
         end = log.end
@@ -489,12 +490,17 @@ with LogReader(sys.argv[1]) as log:
 def test_readers_in_other_processes_follow_the_writer_without_gaps(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
         log.append([{"n": -1}], domain="d")
-        readers = [subprocess.Popen([sys.executable, "-c", READER, str(tmp_path / "log"), "3000"]) for _ in range(2)]
-        sent = 1
-        while any(reader.poll() is None for reader in readers) or sent < 3000:
-            log.append([{"n": n} for n in range(7)], domain="ab"[sent % 2])
-            sent += 7
+        command = [sys.executable, "-c", READER, str(tmp_path / "log"), "1500"]
+        readers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+        for reader in readers:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == b"ready\n"
+        while log.end < 1500:
+            log.append([{"n": n} for n in range(7)], domain="ab"[log.end % 2])
         assert [reader.wait(timeout=30) for reader in readers] == [0, 0]
+        for reader in readers:
+            assert reader.stdout is not None
+            reader.stdout.close()
 
 
 def test_a_reader_wants_a_log_and_says_so(tmp_path: Path) -> None:

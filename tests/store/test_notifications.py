@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.store import notifications
-from tidings.store.notifications import BATCHES_KEPT, LOADS_KEPT, LOG, Notifications, NotificationsError
+from tidings.store.notifications import BATCHES_KEPT, LOG, Notifications, NotificationsError
 
 
 def matches(rows: dict[int, list[Any]], source: str | None = None) -> pa.Table:
@@ -186,11 +186,12 @@ def test_a_load_wakes_those_that_got_something(tmp_path: Path) -> None:
 
 
 def test_who_has_slept_too_long_is_told_of_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifications, "LOADS_KEPT", 8)
     with Notifications(tmp_path / "store", max_waiting=10) as store:
         load(store, {1: [7], 2: [8]}, batch=0)
         last, _ = store.woken(0)
         store.prune({7: 1})
-        for batch in range(1, LOADS_KEPT + 2):
+        for batch in range(1, 10):
             load(store, {100 + batch: [9]}, batch=batch)
         assert store.woken(last)[1] == [8, 9]
         last, _ = store.woken(last)
