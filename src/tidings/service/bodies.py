@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from starlette.requests import ClientDisconnect, Request
 
+from tidings.service.json_bodies import malformed, too_large
 from tidings.service.problems import Problem, busy
-from tidings.service.strict_json import malformed, too_large
 
 _PIECE = 1 << 16
 _GZIP = 16 + zlib.MAX_WBITS

@@ -20,9 +20,10 @@ from urllib.parse import unquote
 from starlette.datastructures import Headers
 
 from tidings.model.event_values import Misfit, fit, shown
+from tidings.model.strict_json import is_array
 from tidings.model.types import TIMESTAMP
+from tidings.service.json_bodies import Events, event_lines, many_events, one_event, text_of
 from tidings.service.problems import Problem, pointer_to
-from tidings.service.strict_json import Events, event_lines, is_array, many_events, one_event, text_of
 
 ONE, BATCH, PLAIN = "application/cloudevents+json", "application/cloudevents-batch+json", "application/json"
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from tidings.service.bodies import Bodies, expect_json, read_body
 from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory
 from tidings.service.event_texts import EventTexts
+from tidings.service.json_bodies import object_of
 from tidings.service.known_domains import KnownDomains
 from tidings.service.known_subscriptions import KnownSubscriptions
 from tidings.service.lag import Lag
@@ -23,7 +24,6 @@ from tidings.service.publishing import Publisher
 from tidings.service.pulling import Pulling
 from tidings.service.security import Tokens
 from tidings.service.settings import Settings
-from tidings.service.strict_json import object_of
 from tidings.service.subscribing import Subscribing
 from tidings.service.webhook_sending import Sender
 from tidings.service.webhooks import Webhooks

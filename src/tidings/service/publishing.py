@@ -21,12 +21,12 @@ from tidings.model.attribute import parse_path
 from tidings.model.event import read_events, read_record
 from tidings.service.bodies import Bodies, media_type, read_body
 from tidings.service.cloudevents import read_published
+from tidings.service.json_bodies import Events
 from tidings.service.known_domains import KnownDomain, KnownDomains
 from tidings.service.lag import Lag
 from tidings.service.metrics import Metrics
 from tidings.service.problems import Problem, busy, pointer_to
 from tidings.service.settings import Settings
-from tidings.service.strict_json import Events
 from tidings.store.errors import LogConflictError, LogError
 from tidings.store.log import Log
 from tidings.store.page import MIN_COLUMNS_EVENTS
