@@ -17,21 +17,14 @@ answered, so that what was acknowledged stays so, and a restart forgets no attem
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-
-import apsw
 
 from tidings.errors import TidingsError
-
-BUSY_SECONDS = 30.0
-_APPLICATION, _FORMAT = 0x54444E44, 1
+from tidings.store.sqlite_file import BUSY_SECONDS, SqliteFile
 
 _TABLES = """
     CREATE TABLE cursors (
@@ -84,35 +77,19 @@ class DeadLetter:
     time: int  # microseconds since 1970
 
 
-class Deliveries:
-    """The deliveries in a file, made where there is none. One process writes; others may read. Any thread may ask."""
+class Deliveries(SqliteFile):
+    """The deliveries in a file. One process writes; others may read."""
+
+    kind, described = "deliveries", "file of deliveries"
+    application, format, tables = 0x54444E44, 1, _TABLES
+    error, busy_error = DeliveriesError, DeliveriesBusyError
 
     def __init__(
         self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS
     ) -> None:
-        self.path = Path(path)
-        self._lock = threading.RLock()
-        if read_only and not self.path.exists():
-            raise DeliveriesError(f"deliveries: there is no {self.path} yet; the gateway makes it")
-        flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        with self._translated("open"):
-            self._connection = apsw.Connection(str(self.path), flags=flags)
-            try:
-                self._connection.set_busy_timeout(round(busy_seconds * 1000))
-                self._prepare(read_only)
-            except BaseException:
-                self._connection.close()
-                raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        if read_only and not Path(path).exists():
+            raise DeliveriesError(f"deliveries: there is no {path} yet; the gateway makes it")
+        super().__init__(path, read_only=read_only, busy_seconds=busy_seconds)
 
     def cursor(self, subscription: int) -> int:
         """The last position that a subscriber has acknowledged, and with it all before; -1 where there is none."""
@@ -244,63 +221,6 @@ class Deliveries:
     def _settle(self, subscription: int, position: int) -> None:
         for table in ("attempts", "redriven"):
             self._ask(f"DELETE FROM {table} WHERE subscription = ? AND position = ?", subscription, position)
-
-    def _prepare(self, read_only: bool) -> None:
-        if not read_only:
-            self._ask("PRAGMA synchronous = FULL")
-            if not self._ask("PRAGMA application_id")[0][0] and not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):
-                self._ask("PRAGMA journal_mode = WAL")
-                self._ask("BEGIN IMMEDIATE")
-                if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
-                    self._ask(_TABLES)
-                    self._ask(f"PRAGMA application_id = {_APPLICATION}")
-                    self._ask(f"PRAGMA user_version = {_FORMAT}")
-                self._ask("COMMIT")
-        (application,), (format_,) = self._ask("PRAGMA application_id")[0], self._ask("PRAGMA user_version")[0]
-        if application != _APPLICATION:
-            raise DeliveriesError(f"deliveries: {self.path} is a database of something else")
-        if format_ != _FORMAT:
-            raise DeliveriesError(
-                f"deliveries: {self.path} has format {format_}, and this is Tidings with format {_FORMAT}"
-            )
-
-    def _ask(self, sql: str, *values: Any) -> list[Any]:
-        with self._lock, self._translated("read"):
-            return list(self._connection.execute(sql, values))
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction; undone where the block raises."""
-        with self._lock, self._translated("write to"):
-            try:
-                self._ask("BEGIN IMMEDIATE")
-                yield
-                self._ask("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._ask("ROLLBACK")
-
-    @contextlib.contextmanager
-    def _translated(self, doing: str) -> Iterator[None]:
-        """SQLite's errors in our words."""
-        try:
-            yield
-        except apsw.CantOpenError as error:
-            raise DeliveriesError(
-                f"deliveries: cannot open {self.path}: {error}; give a file that can be made"
-            ) from error
-        except apsw.FullError as error:
-            raise DeliveriesError(f"deliveries: cannot {doing} {self.path}: the disk is full; make room") from error
-        except (apsw.BusyError, apsw.LockedError) as error:
-            raise DeliveriesBusyError(
-                f"deliveries: cannot {doing} {self.path}: another process keeps it locked"
-            ) from error
-        except (apsw.CorruptError, apsw.NotADBError) as error:
-            raise DeliveriesError(
-                f"deliveries: {self.path} is damaged ({error}), or no file of deliveries; restore a copy of it"
-            ) from error
-        except apsw.Error as error:
-            raise DeliveriesError(f"deliveries: cannot {doing} {self.path}: {error}") from error
 
 
 def _now() -> int:

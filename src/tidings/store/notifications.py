@@ -15,22 +15,20 @@ when its batch is loaded again. A load leaves word of whose mailboxes it filled,
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import apsw
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.errors import TidingsError
+from tidings.store.sqlite_file import BUSY_SECONDS, SqliteFile
 
 LOG = ""  # the source of positions in the log; other sources have names, such as Kafka's topic/partition
 BATCHES_KEPT = 1_000  # of each query, to look at
@@ -38,8 +36,6 @@ LOADS_KEPT = 256  # of which `woken` knows whose mailboxes they filled
 MAX_WOKEN = 10_000  # subscriptions of one load that are noted one by one; where there are more, all are woken
 MAX_WAITING = 100_000  # notifications in one mailbox of a service
 REPLAY = "replay-"  # what the names of queries over history begin with
-BUSY_SECONDS = 30.0
-_APPLICATION, _FORMAT = 0x54444E54, 2
 _LAST = (1 << 63) - 1
 
 _TABLES = """
@@ -99,44 +95,33 @@ class _Mailbox:
     changed: bool = False
 
 
-class Notifications:
-    """The notifications in a file, made where there is none. Any number read it; one process loads at a time.
+class Notifications(SqliteFile):
+    """The notifications in a file. Any number read it; one process loads at a time.
 
     With `max_waiting` the file has mailboxes with room for so many from now on, whoever loads; without, it stays
-    as it is, and a new file has none: what is loaded is kept. Any thread may ask.
+    as it is, and a new file has none: what is loaded is kept.
     """
+
+    kind, described = "notifications", "store of notifications"
+    application, format, tables = 0x54444E54, 2, _TABLES + _MAILBOXES
+    error = busy_error = NotificationsError
 
     def __init__(
         self, path: str | os.PathLike[str], *, max_waiting: int | None = None, busy_seconds: float = BUSY_SECONDS
     ) -> None:
-        self.path = Path(path)
-        self._lock = threading.RLock()
-        with _translated(self.path, "open"):
-            self._connection = apsw.Connection(str(self.path))
-            try:
-                self._connection.set_busy_timeout(round(busy_seconds * 1000))
-                self._prepare()
-                if max_waiting is not None and self.max_waiting != max_waiting:
-                    self._bound(max_waiting)
-            except BaseException:
-                self._connection.close()
-                raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._connection.close()
+        super().__init__(path, busy_seconds=busy_seconds)
+        try:
+            if max_waiting is not None and self.max_waiting != max_waiting:
+                self._bound(max_waiting)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def max_waiting(self) -> int | None:
         """How many notifications a mailbox has room for; None: there are no mailboxes."""
         bound: int | None = self._ask("SELECT max_waiting FROM bound")[0][0]
         return bound
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def load(
         self, matches: Iterable[pa.Table], *, query: str, batch: int, version: int, reached: Mapping[str, int]
@@ -225,7 +210,7 @@ class Notifications:
 
         Too many, or since a load that is long past or was of another file: all that have something waiting.
         """
-        with self._lock, self._snapshot():
+        with self._reading():
             found = self._ask("SELECT min(number), max(number) FROM loads")
             first, last = found[0]
             if last is None:
@@ -287,27 +272,6 @@ class Notifications:
     def __len__(self) -> int:
         return int(self._ask("SELECT count(*) FROM notifications")[0][0])
 
-    def _prepare(self) -> None:
-        # FULL: what was loaded is on the disk before the query forgets about it.
-        self._ask("PRAGMA synchronous = FULL")
-        if not self._ask("PRAGMA application_id")[0][0] and not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):
-            self._ask("PRAGMA journal_mode = WAL")
-            self._ask("BEGIN IMMEDIATE")
-            if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
-                self._ask(_TABLES + _MAILBOXES)
-                self._ask(f"PRAGMA application_id = {_APPLICATION}")
-                self._ask(f"PRAGMA user_version = {_FORMAT}")
-            self._ask("COMMIT")
-        (application,), (format_,) = self._ask("PRAGMA application_id")[0], self._ask("PRAGMA user_version")[0]
-        if application != _APPLICATION:
-            raise NotificationsError(f"notifications: {self.path} is a database of something else")
-        if format_ == 1:
-            format_ = self._upgrade()
-        if format_ != _FORMAT:
-            raise NotificationsError(
-                f"notifications: {self.path} has format {format_}, and this is Tidings with format {_FORMAT}"
-            )
-
     def _bound(self, max_waiting: int) -> None:
         with self._writing():
             if self.max_waiting is None and len(self):
@@ -315,37 +279,14 @@ class Notifications:
                 self._ask("INSERT INTO loads (subscriptions) VALUES (NULL)")  # wakes them all
             self._ask("UPDATE bound SET max_waiting = ?", max_waiting)
 
-    def _upgrade(self) -> int:
+    def _upgrade(self, format_: int) -> int:
+        if format_ != 1:
+            return format_
         with self._writing():
             if self._ask("PRAGMA user_version")[0][0] == 1:  # nobody was faster
                 self._ask(_MAILBOXES)
                 self._ask("PRAGMA user_version = 2")
             return int(self._ask("PRAGMA user_version")[0][0])
-
-    def _ask(self, sql: str, *values: Any) -> list[Any]:
-        with self._lock:
-            return list(self._connection.execute(sql, values))
-
-    @contextlib.contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        """Several questions to one state of the file."""
-        self._ask("BEGIN")
-        try:
-            yield
-        finally:
-            self._ask("COMMIT")
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction; undone where the block raises."""
-        with self._lock, _translated(self.path, "write to"):
-            try:
-                self._ask("BEGIN IMMEDIATE")
-                yield
-                self._ask("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._ask("ROLLBACK")
 
 
 _INSERT = "INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)"
@@ -460,22 +401,3 @@ def _rows(matches: pa.Table) -> Iterator[tuple[Any, str, int]]:
     sources: Any = matches["source"].take(parents).to_pylist() if known else [LOG] * len(ids)
     positions: Any = matches["position"].take(parents).to_pylist()
     return zip(ids, sources, positions, strict=True)
-
-
-@contextlib.contextmanager
-def _translated(path: Path, doing: str) -> Iterator[None]:
-    """SQLite's errors in our words."""
-    try:
-        yield
-    except apsw.CantOpenError as error:
-        raise NotificationsError(f"notifications: cannot open {path}: {error}; give a file that can be made") from error
-    except apsw.FullError as error:
-        raise NotificationsError(f"notifications: cannot {doing} {path}: the disk is full; make room") from error
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise NotificationsError(f"notifications: cannot {doing} {path}: another process keeps it locked") from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise NotificationsError(
-            f"notifications: {path} is damaged ({error}), or no store of notifications; restore a copy of it"
-        ) from error
-    except apsw.Error as error:
-        raise NotificationsError(f"notifications: cannot {doing} {path}: {error}") from error
