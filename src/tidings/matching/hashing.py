@@ -1,4 +1,8 @@
-"""Strings by their bytes, read straight from Arrow's buffers, and hashes of them."""
+"""Strings by their bytes, read straight from Arrow's buffers, and hashes of them and of numbers.
+
+The hashes are the same in every process, on every machine and in every version: placements write
+them down.
+"""
 
 # mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
 
@@ -9,11 +13,13 @@ from typing import Any
 import numba
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tidings.model.filter.columnar import ArrowArray
 
 PRIME = np.uint64(0x100000001B3)
 _SEED = np.uint64(0xCBF29CE484222325)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def string_buffers(column: ArrowArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
@@ -32,6 +38,20 @@ def hashes_of(column: ArrowArray) -> npt.NDArray[np.uint64]:
     hashes = np.empty(len(column), np.uint64)
     _hash_all(*string_buffers(column), hashes)
     return hashes
+
+
+def hash_text(text: str, seed: int = 0) -> int:
+    """A hash of one text: of an attribute's name, to begin those of its values with."""
+    return int(hash_numbers(hashes_of(pa.array([text])).view(np.int64), seed)[0])
+
+
+def hash_numbers(values: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.uint64]:
+    """A hash of each integer, another one for another seed: splitmix64 (Steele et al., 2014)."""
+    with np.errstate(over="ignore"):
+        mixed = values.view(np.uint64) + np.uint64(seed) * _GOLDEN + _GOLDEN
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
 @numba.njit(cache=True, nogil=True, inline="always")

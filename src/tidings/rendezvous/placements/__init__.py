@@ -1,0 +1,1 @@
+"""One file a placement; its name is the placement's."""
