@@ -41,6 +41,24 @@ def test_lines_are_read_one_event_each():
     assert parse_events("", lines=True) == []
 
 
+@pytest.mark.parametrize(
+    "number",
+    ["0.1234567890123456789012345", "-7.00000000000000000001", "12345678901234567.5", "1e99", "9.99E-307"],
+)
+def test_digits_after_the_point_are_as_many_as_one_likes_and_a_double_is_the_nearest(number):
+    domain = Domain("d", [Attribute("ratio", "double")])
+    (one,) = parse_events(f'{{"ratio": {number}}}')
+    assert one == {"ratio": Decimal(number)}
+    assert read_events([one, {}, one], domain).columns["ratio",].to_pylist() == [float(number), None, float(number)]
+
+
+@pytest.mark.parametrize("number", ["1E+400", "sNaN"])
+def test_a_decimal_that_no_double_is_near_to_is_refused_by_its_row(number):
+    events = [{"ratio": Decimal("0.5")}, {"ratio": Decimal(number)}]
+    batch = read_events(events, Domain("d", [Attribute("ratio", "double")]), on_error="reject")
+    assert [(reject.row, reject.attribute) for reject in batch.rejects] == [(1, "ratio")]
+
+
 def test_numbers_stay_exact():
     domain = Domain(
         "d", [Attribute("money", "decimal(10,2)"), Attribute("ratio", "double"), Attribute("count", "bigint")]

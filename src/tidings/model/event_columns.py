@@ -7,7 +7,9 @@ values are judged one by one, so that every value that does not fit is named.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,9 +49,13 @@ def fit_values(values: list[Any], type_: DataType) -> Fitted:
             return fit_column(pa.array(values, pa.int64()), type_)
         if kinds == {float}:
             return fit_column(pa.array(values, pa.float64()), type_)
+        if kinds == {Decimal} and type_.name == "double":  # as JSON's numbers come
+            numbers = [None if value is None else float(value) for value in values]
+            if all(map(math.isfinite, filter(None, numbers))):
+                return Fitted(pa.array(numbers, pa.float64()), {})
         if (kinds == {str} and type_.name == "string") or (kinds == {bool} and type_.name == "boolean"):
             return Fitted(pa.array(values, arrow_type(type_)), {})
-    except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+    except (OverflowError, UnicodeEncodeError, ValueError):
         pass  # one of them does not fit: find out which
     return _one_by_one(values, type_)
 

@@ -14,14 +14,17 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
+import re2
+
 from tidings.model.event_values import shown
 
 MAX_DEPTH = 64  # of one value; its own braces are the first level
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# A number that may be beyond 64 bits, or beyond a double: many digits, or an exponent of three.
-_ODD_NUMBER = re.compile(r"[0-9]{19}|[0-9][eE][+-]?[0-9]{3}")
+# A number that may be beyond 64 bits, or beyond a double: many digits before the point, or an exponent of three.
+# By RE2, which looks at each byte once: the library's own takes ten times as long.
+_ODD_NUMBER = re2.compile(rb"(?:^|[^0-9.])[0-9]{19}|[0-9][eE][+-]?[0-9]{3}")
 
 
 class MalformedError(ValueError):
@@ -107,7 +110,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._escapes = "\\u" in text
-        odd = _ODD_NUMBER.search(text) is not None
+        odd = _ODD_NUMBER.search(text.encode("utf-8", "surrogatepass")) is not None
         self._decode: Callable[[str, int], tuple[Any, int]] = (_CAREFUL if odd else _QUICK).raw_decode
 
     def read(self, start: int, row: int | None) -> Found:
@@ -127,6 +130,8 @@ class _Reader:
 
 
 def _skip(text: str, at: int) -> int:
+    if text[at : at + 1] > " ":  # as nearly always
+        return at
     space = _SPACE.match(text, at)
     assert space is not None
     return space.end()

@@ -7,18 +7,21 @@ app = create_app(data, Settings())      # an ASGI application; opens its stores 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Any, cast
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidings.errors import TidingsError
 from tidings.service import domains, filters, health, problems, subscriptions
 from tidings.service.context import Context, opened_context
 from tidings.service.data_directory import DataDirectory
-from tidings.service.problems import Problem
+from tidings.service.problems import Problem, problem_of
 from tidings.service.security import host_of
 from tidings.service.settings import Settings
 
@@ -49,7 +52,8 @@ def create_app(data: DataDirectory, settings: Settings | None = None) -> FastAPI
     for router in (domains.router, subscriptions.router, filters.router, health.router):
         app.include_router(router(cast(Context, late)))
     problems.install(app)
-    app.add_middleware(_Doorkeeper, hosts=chosen.hosts)
+    app.add_middleware(_Shortcut, context=cast(Context, late))
+    app.add_middleware(_Doorkeeper, hosts=chosen.hosts)  # the last to be added is the first to be asked
     return app
 
 
@@ -95,3 +99,26 @@ class _Doorkeeper:
             await refused.response()(scope, receive, counted)
             return
         await self._app(scope, receive, counted)
+
+
+class _Shortcut:
+    """Publishing past the framework: to find its route and call it takes twice as long as all that publishing does."""
+
+    _PATH = re.compile(r"/v1/domains/([^/]+)/events")
+
+    def __init__(self, app: ASGIApp, context: Context) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        try:
+            response = await domains.publish(self._context, Request(scope, receive), found.group(1))
+        except (Problem, TidingsError) as error:
+            problem = problem_of(error)
+            assert problem is not None
+            response = problem.response()
+        await response(scope, receive, send)

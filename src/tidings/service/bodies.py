@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import zlib
-from collections.abc import Iterator
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -22,14 +20,9 @@ class Bodies:
         self._max_bytes = max_bytes
         self.bytes = 0
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[Held]:
-        """Room for one body, which grows with it and is free again afterwards."""
-        held = Held(self)
-        try:
-            yield held
-        finally:
-            self.bytes -= held.bytes
+    def held(self) -> Held:
+        """Room for one body, which grows with it and is free again when its block ends."""
+        return Held(self)
 
     def take(self, size: int, held: Held) -> None:
         if self.bytes > held.bytes and self.bytes + size > self._max_bytes:
@@ -43,6 +36,12 @@ class Held:
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
         self.bytes = 0
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bodies.bytes -= self.bytes
 
     def grow(self, size: int) -> None:
         self._bodies.take(size, self)

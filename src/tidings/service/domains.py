@@ -70,10 +70,15 @@ def router(context: Context) -> APIRouter:
         "/{domain}/events", summary="Publish events", tags=["events"], openapi_extra=openapi.events_body(),
         responses=openapi.answers(409, 413, 415, 429, _200="The positions of the events, which are on the disk"),
     )  # fmt: skip
-    async def publish(request: Request, domain: str) -> Response:
-        return await context.publisher.publish(request, await context.tokens.tenant(request), domain)
+    async def published(request: Request, domain: str) -> Response:
+        return await publish(context, request, domain)
 
     return routes
+
+
+async def publish(context: Context, request: Request, domain: str) -> Response:
+    """Append the events of a request to a domain of its tenant."""
+    return await context.publisher.publish(request, await context.tokens.tenant(request), domain)
 
 
 def read_domain(name: str, body: dict[str, Any]) -> Domain:

@@ -76,13 +76,15 @@ def name_of(event: Mapping[str, Any]) -> Name | None:
 
 def keys_of(domain: str, names: Sequence[Name | None]) -> Keys | None:
     """A 64-bit hash of each event's domain and name, 0 where it has no name; None where none has."""
+    if not any(names):
+        return None
     keys = np.zeros(len(names), np.uint64)
     for row, name in enumerate(names):
         if name is not None:
             # The lengths keep ("a", "bc") apart from ("ab", "c").
             written = f"{len(domain)} {len(name[0])} {domain}{name[0]}{name[1]}".encode()
             keys[row] = int.from_bytes(hashlib.blake2b(written, digest_size=8).digest(), "little") or 1
-    return keys if keys.any() else None
+    return keys
 
 
 def same_event(one: str, other: str) -> bool:
