@@ -18,9 +18,10 @@ import numpy as np
 
 from benchmarks.options import Options
 from tidings.matching.columns import Columns
-from tidings.matching.engines import cells as cells_engine
+from tidings.matching.engines import cell_kernels
 from tidings.matching.engines.blocks import BLOCK, Blocks
-from tidings.matching.engines.cells import EXACT, Cells
+from tidings.matching.engines.cell_kernels import EXACT
+from tidings.matching.engines.cells import Cells
 from tidings.matching.engines.encode import CELL_BITS, Encoded, encode
 from tidings.matching.index import build_index
 from tidings.model.event import read_events
@@ -115,7 +116,7 @@ def _of_cells(cells: Cells, events: Encoded) -> Any:
             attribute, level = int(kind >> 4), int(kind & 15)
             own = int(events.codes[event, attribute] if level == EXACT else events.cells[attribute, event] >> level)
             for key in (own,) if level == EXACT else (own, own - 1):
-                hashed = int(cells_engine._cell_key(np.int64(number), np.int64(level), np.int64(key)))
+                hashed = int(cell_kernels._cell_key(np.int64(number), np.int64(level), np.int64(key)))
                 compared, read = compared + 1, read + 12
                 cell = places.get((number, hashed))
                 if cell is not None:
@@ -134,8 +135,8 @@ def _compared_in(cells: Cells, group: int, events: Encoded, event: int) -> int:
     if cells.group_steps[group] < 0:
         return size
     values = np.empty((2 * events.cells.shape[0], events.count), np.uint8)
-    cells_engine._bytes(events.codes, events.cells, values)
+    cell_kernels.event_bytes(events.codes, events.cells, values)
     value, width = int(values[attribute, event]), int(cells.group_widths[group])
     steps = cells.steps[cells.group_steps[group] :]
     least = value - min(value, width)
-    return int(steps[value // cells_engine._STEP + 1] - steps[least // cells_engine._STEP])
+    return int(steps[value // cell_kernels.STEP + 1] - steps[least // cell_kernels.STEP])

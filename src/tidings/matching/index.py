@@ -18,12 +18,12 @@ import numpy.typing as npt
 from tidings.matching import first_use as first_use  # it listens from here on
 from tidings.matching.columns import Columns
 from tidings.matching.engines.blocks import BLOCK, Blocks, blocks_of
-from tidings.matching.engines.cells import Cells
+from tidings.matching.engines.cells import Cells, Visit
 from tidings.matching.engines.decide import Asking, Decision, Recheck, asking_of
 from tidings.matching.engines.encode import Coder, Encoded, RowCells, coders_of, encode
 from tidings.matching.engines.entries import Entries, entries_of
 from tidings.matching.engines.pairs import Pairs, Rows, Runs
-from tidings.matching.engines.route import MIN_BLOCKS, Access, classes_of
+from tidings.matching.engines.route import MIN_BLOCKS, Access, Sampled, classes_of
 from tidings.model.filter.columnar import FilterTable
 
 SAMPLE = 2_000  # events
@@ -84,18 +84,22 @@ class Index:
         coding = sum(coder.grid.bytes + (coder.dictionary.bytes if coder.dictionary else 0) for coder in self.coders)
         return coding + self.asking.bytes + sum(engine.bytes for engine in self.engines)
 
-    def match(self, columns: Columns, recheck: Recheck) -> Found:
-        """The slots that each event matches."""
+    def match(self, columns: Columns, recheck: Recheck, visit: Visit | None = None) -> Found:
+        """The slots that each event matches; a visit takes what it finds of the cells' guests."""
         count = columns.batch.count
         rows, tried = Rows(count), 0
         seen = np.zeros(self.slots if len(self.repeated) else 0, np.int32)
         for start in range(0, count, _STRETCH):
             stretch = columns if count <= _STRETCH else columns.part(start, min(start + _STRETCH, count))
-            tried += self._match_stretch(stretch, recheck, rows, seen)
+            tried += self._match_stretch(stretch, recheck, rows, seen, visit, start)
         return Found(rows.offsets, rows.slots, tried)
 
-    def _match_stretch(self, columns: Columns, recheck: Recheck, rows: Rows, seen: npt.NDArray[np.int32]) -> int:
+    def _match_stretch(
+        self, columns: Columns, recheck: Recheck, rows: Rows, seen: npt.NDArray[np.int32], visit: Visit | None, at: int
+    ) -> int:
         events = encode(columns, self.coders)
+        if visit is not None:
+            visit.odd[at : at + events.count] = events.odd
         decision = Decision(self.asking, columns, events, recheck) if len(self.asking) or events.odd.any() else None
         pairs, runs = _buffer.pairs, _buffer.runs
         start, size, tried = 0, _FIRST_CHUNK, 0
@@ -103,7 +107,7 @@ class Index:
             chunk = events.part(start, min(start + size, events.count))
             pairs.count = 0
             runs.clear()
-            tried += self._find(chunk, pairs, runs)
+            tried += self._find(chunk, pairs, runs, visit, at + start)
             found = pairs.count + runs.count
             if decision is not None:
                 runs.move_to(pairs)
@@ -116,8 +120,12 @@ class Index:
             size = int(np.clip(_PAIRS_A_CHUNK * chunk.count / max(1, found), *_CHUNK_SIZES))
         return tried
 
-    def _find(self, events: Encoded, pairs: Pairs, runs: Runs) -> int:
-        tried = self.cells.match(events, pairs, runs) if self.cells is not None else 0
+    def _find(self, events: Encoded, pairs: Pairs, runs: Runs, visit: Visit | None, at: int) -> int:
+        before = 0 if visit is None else visit.pairs.count
+        cells = self.cells if visit is None else visit.cells
+        tried = cells.match(events, pairs, runs, visit) if cells is not None else 0
+        if visit is not None:
+            visit.pairs.events[before : visit.pairs.count] += np.int32(at)
         for blocks in self.blocks:
             blocks.match(events, runs)
         if len(self.free):
@@ -130,7 +138,8 @@ def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
     """Build an index, its engines chosen by the sampled events; without any, by the filters' own constants."""
     entries = entries_of(filters)
     coders = coders_of(filters, entries)
-    access = Access(entries, coders, RowCells(entries, coders), _sample_codes(entries, coders, sample))
+    sampled = Sampled(coders, _sample_codes(entries, coders, sample))
+    access = Access(entries, RowCells(entries, coders), sampled)
     counts = np.diff(entries.offsets)
     asking, outputs = asking_of(entries, filters.count)
     free = outputs[counts == 0]

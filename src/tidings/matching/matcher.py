@@ -39,6 +39,7 @@ from tidings.matching.changing.state import (
 )
 from tidings.matching.changing.tombstones import Matched, living
 from tidings.matching.columns import Columns
+from tidings.matching.engines.cells import Visit
 from tidings.matching.explain import Explanation, explain, nearest
 from tidings.matching.index import SAMPLE, EngineStats, Found
 from tidings.matching.matches import Matches
@@ -50,7 +51,8 @@ from tidings.model.infer import infer_domain
 from tidings.model.subscription import SubscriptionTable, read_subscriptions
 
 FRESH = 1 << 14  # entries at least that are added before they are merged into a segment
-FRESH_SHARE = 4  # and one for so many subscriptions that are indexed
+FRESH_SHARE = 16  # and one for so many subscriptions that are indexed
+GUESTS_SHARE = 2  # the same for those that are guests of a segment
 MIN_EVENTS_A_THREAD = 1024
 
 
@@ -253,33 +255,23 @@ class Matcher:
     def _swap(self, state: State) -> None:
         """Have another state from now on, and have it merged where that is due."""
         self._state = state
-        if _due(state) is not None or (state.fresh is not None and state.fresh.to_pack):
+        if _due(state) is not None:
             self._background.start()
 
     def _merge(self) -> bool:
-        """Merge what is due, or pack what is fresh, if anything: matches and changes go on meanwhile."""
+        """Merge what is due, if anything: matches and changes go on meanwhile."""
         with self._changing:
             first = _due(self._state)
             if first is None:
-                packing = self._state.fresh
-            elif _is_grown(self._state):
+                return False
+            if first == 0 or _is_grown(self._state):  # the newest are guests of the first part
                 self._state = frozen(self._state)
             before, replaced, sample = self._state, self._replaced, self._sample
-        if first is None:
-            return packing is not None and packing.to_pack and self._pack(packing)
         assert before.domain is not None
         segment, went = merged(before.indexed[first:], before.domain, sample)
         with self._changing:
             if replaced == self._replaced:
                 self._state = with_merged(self._state, before, first, segment, went)
-        return True
-
-    def _pack(self, fresh: Fresh) -> bool:
-        pack = fresh.packed()
-        with self._changing:
-            now = self._state.fresh
-            if now is not None and fresh.is_before(now):
-                self._state = replace(self._state, fresh=now.with_pack(pack))
         return True
 
     # ------------------------------------------------------------------ matching
@@ -309,9 +301,13 @@ def _match_all(
     parts: tuple[Part, ...], batch: EventBatch, positions: npt.NDArray[np.int64] | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
     columns = Columns(batch)  # one for all parts: codes are computed once
+    guests = next((part.guests for part in parts if isinstance(part, Fresh) and part.guests is not None), None)
+    visit = None if guests is None else Visit(guests.host.cells, guests.table, batch.count)
     matched, tried = [], 0
     for part in parts:
-        found = part.match(columns)
+        # Guests are found in their host's cells, and are subscriptions of the fresh part, which comes after it.
+        visiting = part.guests is guests if isinstance(part, Fresh) else guests is not None and part.hosts(guests)
+        found = part.match(columns, visit if visiting else None)
         tried += found.tried
         if positions is not None:
             found = _valid(part, found, positions)
@@ -328,14 +324,17 @@ def _valid(part: Part, found: Found, positions: npt.NDArray[np.int64]) -> Found:
 
 
 def _due(state: State) -> int | None:
-    """Where the parts begin that are to be merged."""
+    """Where the parts begin that are to be merged: with what is fresh where that has grown."""
     return first_to_merge(state.parts if _is_grown(state) else state.indexed)
 
 
 def _is_grown(state: State) -> bool:
-    """Whether what is fresh is to be merged."""
+    """Whether what is fresh is to be merged: guests only when they are many, for they cost matches little."""
+    if state.fresh is None:
+        return False
     indexed = sum(part.alive for part in state.indexed)
-    return state.fresh is not None and state.fresh.entries >= max(FRESH, indexed // FRESH_SHARE)
+    chained, entries = state.fresh.chained, state.fresh.entries
+    return chained >= max(FRESH, indexed // FRESH_SHARE) or entries >= max(FRESH, indexed // GUESTS_SHARE)
 
 
 def _engines(part: Part) -> tuple[EngineStats, ...]:

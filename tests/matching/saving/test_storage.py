@@ -475,7 +475,7 @@ def _with_header(whole: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes
     [
         (
             {"format": 3, "version": b"9.1"},
-            r"is of format 3, by Tidings 9\.1; .* reads format 2; upgrade Tidings, or make",
+            r"is of format 4, by Tidings 9\.1; .* reads format 3; upgrade Tidings, or make",
         ),
         ({"format": 0}, "was saved by Tidings .* indexes may differ; make the matcher again"),
         ({"version": b"0.0.9"}, r"was saved by Tidings 0\.0\.9, and this is .*; make the matcher again"),

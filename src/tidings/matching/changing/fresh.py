@@ -1,10 +1,10 @@
 """The newest subscriptions, in an index that grows: made to be added to at once, and to be merged later.
 
 Strings are coded by their number among the texts that were asked for, in the order in which they came: so codes
-do not change with what is added. The last entries are *chained*: filed under the constraint that the fewest
-sampled events satisfy, an equality in a hash table, a range in each of the cells of a coarse grid that it touches,
-where the places of a table are heads of chains to which a new entry is linked. From time to time those are
-packed, in the background, into the engines that a segment has, only over codes that all packs share.
+do not change with what is added. Most entries are *guests* in the cells of the largest segment, where events look
+anyway. The others are *chained*: filed under the constraint that the fewest sampled events satisfy, an equality in a
+hash table, a range in each of the cells of a coarse grid that it touches, where the places of a table are heads of
+chains to which a new entry is linked.
 
 A `Fresh` is immutable to whoever has it. One that was added to shares the arrays of the one before,
 written past the end of what that one reads, and has heads of its own.
@@ -22,14 +22,15 @@ import pyarrow as pa
 
 from tidings.matching.changing import fresh_kernels as kernels
 from tidings.matching.changing.known_shapes import Reads
-from tidings.matching.changing.pack import Pack, pack_of
 from tidings.matching.changing.segment import joined
 from tidings.matching.changing.texts import TextCoder, Texts, reading
 from tidings.matching.changing.tombstones import NEVER, mark
 from tidings.matching.columns import Columns, Mask
+from tidings.matching.engines.cells import Visit
 from tidings.matching.engines.encode import MAX_EDGES, Coder, Encoded, encode, grid_of
-from tidings.matching.engines.entries import NULL, Entries
-from tidings.matching.engines.pairs import Pairs, Runs, by_event
+from tidings.matching.engines.entries import NULL
+from tidings.matching.engines.guests import Guests, Host, Newcomers, guests_of
+from tidings.matching.engines.pairs import by_event
 from tidings.matching.evaluate import true_rows
 from tidings.matching.hashing import string_buffers
 from tidings.matching.index import Found
@@ -41,8 +42,6 @@ from tidings.model.filter.parse import parse_filter
 from tidings.model.filter.tree import Path
 from tidings.model.subscription import SubscriptionTable
 
-CHAINED = 1 << 12  # entries, from which they are packed
-_PACK_RATIO = 4  # a pack stays by itself if the one before it is this many times as large
 _FIRST_ROOM = 1024
 _PAIRS = 1 << 14
 _MAX_TABLES = 64
@@ -122,7 +121,8 @@ class Fresh:
     sample: Columns | None
     attributes: tuple[_Attribute, ...] = ()
     tables: tuple[SubscriptionTable, ...] = ()
-    packs: tuple[Pack, ...] = ()  # of the first entries; the others are chained
+    guests: Guests | None = None  # those entries that are in a segment's cells
+    chained: int = 0  # entries that are not
     repeats: bool = False  # a slot has several entries
     deaths: int = 0  # changes that removed some of these
     dead: int = 0
@@ -148,7 +148,7 @@ class Fresh:
     @property
     def bytes(self) -> int:
         own = sum(array.nbytes for array in self._arrays) + self._heads.nbytes
-        return own + sum(pack.bytes for pack in self.packs)
+        return own + (0 if self.guests is None else self.guests.bytes)
 
     @property
     def died(self) -> npt.NDArray[np.int32]:
@@ -179,14 +179,11 @@ class Fresh:
         arrays.texts[counts.rows : grown.rows] = texts
         arrays.died[first : grown.slots] = NEVER
         arrays.rechecked[first : grown.slots] = ~reads.exact
-        arrays, heads, links = self._linked(arrays, counts, grown)
         several = self.repeats or (bool(reads.forms) and len(np.unique(reads.filters)) < len(reads.filters))
         self._slots.update(zip(_listed(table.ids), range(first, grown.slots), strict=True))
         self._forms.update((first + row, form) for row, form in reads.forms.items())
-        return replace(
-            self, tables=_with_table(self.tables, table), repeats=several,
-            _counts=grown._replace(links=links), _arrays=arrays, _heads=heads,
-        )  # fmt: skip
+        known = replace(self, tables=_with_table(self.tables, table), repeats=several, _counts=grown, _arrays=arrays)
+        return known._with_filed(counts.entries)
 
     def _with_texts(self, ends: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> tuple[Fresh, npt.NDArray[np.int32]]:
         """With these texts among those that have numbers, and their numbers, after which comes -1."""
@@ -234,18 +231,57 @@ class Fresh:
         arrays = self._arrays
         return Texts(arrays.text_ends, arrays.text_data, arrays.text_table, self._counts.texts)
 
-    def _linked(self, arrays: _Arrays, counts: _Counts, grown: _Counts) -> tuple[_Arrays, npt.NDArray[np.int32], int]:
-        """The arrays, heads and number of links with the new entries linked."""
-        added = kernels.MAX_CELLS * (grown.entries - counts.entries)
-        arrays = arrays._replace(
-            links=_roomy(arrays.links, counts.links, counts.links + added),
-        )
-        heads = self._heads.copy()
-        links = kernels.link(
-            counts.entries, grown.entries, arrays.rows, arrays.attributes, arrays.lows, arrays.highs,
-            self._places.samples, self._places.edges, heads, arrays.links, counts.links,
+    def with_host(self, host: Host | None) -> Fresh:
+        """With all entries that it has places for as guests of a segment, and of no other."""
+        bare = replace(
+            self, guests=None if host is None else guests_of(host), chained=0, _heads=np.full_like(self._heads, -1),
+            _counts=self._counts._replace(links=0), _arrays=self._arrays._replace(links=np.empty((0, 4), np.int64)),
         )  # fmt: skip
-        return arrays, heads, int(links)
+        return bare._with_filed(0)
+
+    def _with_filed(self, first: int) -> Fresh:
+        """With the entries from `first` on in cells or chains."""
+        guests, lodged = self._lodged(first) if self.guests is not None else (None, None)
+        known = replace(self, guests=guests)
+        if lodged is None:
+            lodged = np.zeros(self.entries - first, bool)
+        elif lodged.all():
+            return known
+        counts, places = self._counts, self._places
+        rest = int((~lodged).sum())
+        links = _roomy(self._arrays.links, counts.links, counts.links + kernels.MAX_CELLS * rest)
+        arrays, heads = self._arrays._replace(links=links), self._heads.copy()
+        linked = kernels.link(
+            first, counts.entries, lodged, arrays.rows, arrays.attributes, arrays.lows, arrays.highs, places.samples,
+            places.edges, heads, arrays.links, counts.links,
+        )  # fmt: skip
+        return replace(
+            known, chained=self.chained + rest, _arrays=arrays, _heads=heads, _counts=counts._replace(links=int(linked))
+        )
+
+    def _lodged(self, first: int) -> tuple[Guests, Mask]:
+        """The guests with the entries from `first` on, and which of those they are."""
+        assert self.guests is not None
+        arrays, last = self._arrays, self.entries
+        start, end = (int(arrays.rows[entry - 1]) if entry else 0 for entry in (first, last))
+        slots = arrays.slots[first:last]
+        # A filter of several entries may be found twice, and one that is rechecked anyway is not worth a place.
+        offered = ~arrays.rechecked[slots]
+        if self._forms:
+            offered &= np.array([slot not in self._forms for slot in slots.tolist()], bool)
+        ends = arrays.rows[first:last].astype(np.int64) - start
+        rooms = np.array(
+            [self.guests.host.attributes.get(attribute.path, -1) for attribute in self.attributes], np.int64
+        )
+        wanted = np.repeat(offered, np.diff(ends, prepend=0))
+        new = Newcomers(
+            ends, np.where(wanted, rooms[arrays.attributes[start:end]], -1), arrays.lows[start:end],
+            arrays.highs[start:end], arrays.texts[start:end], arrays.text_ends, arrays.text_data,
+            np.arange(first, last, dtype=np.int32),
+        )  # fmt: skip
+        guests, taken, unclear = self.guests.with_added(new)
+        arrays.rechecked[slots[unclear]] = True
+        return guests, taken
 
     def _attribute(self, path: Path) -> _Attribute:
         type_ = self.domain.leaves[path]
@@ -267,56 +303,6 @@ class Fresh:
         coarse = coder.grid.edges[step - 2 :: step]
         edges[: len(coarse)] = coarse
         return _Attribute(coder, codes, edges)
-
-    # ------------------------------------------------------------------ packing
-
-    @property
-    def _packed(self) -> int:
-        """How many entries are in packs."""
-        return self.packs[-1].last if self.packs else 0
-
-    @property
-    def to_pack(self) -> bool:
-        return self._counts.entries - self._packed >= CHAINED
-
-    def packed(self) -> Pack:
-        """What is chained as a pack, together with packs before that are not much larger."""
-        arrays, last = self._arrays, self._counts.entries
-        first, size = self._packed, last - self._packed
-        for pack in reversed(self.packs):
-            if pack.last - pack.first >= _PACK_RATIO * size:
-                break
-            first, size = pack.first, last - pack.first
-        start, end = int(arrays.rows[first - 1]) if first else 0, int(arrays.rows[last - 1])
-        entries = Entries(
-            paths=tuple(attribute.path for attribute in self.attributes),
-            offsets=np.concatenate([[0], arrays.rows[first:last].astype(np.int64) - start]),
-            attributes=arrays.attributes[start:end],
-            lows=arrays.lows[start:end],
-            highs=arrays.highs[start:end],
-            slots=np.arange(first, last, dtype=np.int32),
-            residual_of=np.full(last - first, -1, np.int32),
-            residuals=(),
-            repeated=np.empty(0, bool),
-        )
-        coders = self._coders()
-        sample = encode(self.sample, coders).codes if self.sample is not None else None
-        alive = arrays.died[arrays.slots[first:last]] > self.deaths
-        return pack_of(first, last, entries, coders, sample, alive)
-
-    def with_pack(self, pack: Pack) -> Fresh:
-        """With a pack that was made of an earlier one of those that share these arrays; what came since is chained."""
-        kept = tuple(before for before in self.packs if before.first < pack.first)
-        bare = replace(
-            self, packs=(*kept, pack), _heads=np.full_like(self._heads, -1), _counts=self._counts._replace(links=0),
-            _arrays=self._arrays._replace(links=np.empty((0, 4), np.int64)),
-        )  # fmt: skip
-        arrays, heads, links = bare._linked(bare._arrays, bare._counts._replace(entries=pack.last), bare._counts)
-        return replace(bare, _arrays=arrays, _heads=heads, _counts=bare._counts._replace(links=links))
-
-    def is_before(self, other: Fresh) -> bool:
-        """Whether the other came of this one by changes."""
-        return self._slots is other._slots
 
     # ------------------------------------------------------------------ removals
 
@@ -383,21 +369,24 @@ class Fresh:
 
     # ------------------------------------------------------------------ matching
 
-    def match(self, columns: Columns) -> Found:
-        count = columns.batch.count
-        encoded = encode(columns, self._coders())
-        events, entries, tried = self._chained(encoded)
-        pairs, runs = Pairs(), Runs()
-        for pack in self.packs:
-            tried += pack.match(encoded, pairs, runs)
-        if pairs.count:
-            events = np.concatenate([events, pairs.events[: pairs.count]])
-            entries = np.concatenate([entries, pairs.outputs[: pairs.count]])
+    def match(self, columns: Columns, visit: Visit | None = None) -> Found:
+        """What is found in the chains, and of the guests by a visit to their host."""
+        count, tried = columns.batch.count, 0
+        odd = np.zeros(count, bool)
+        events, entries = np.empty(0, np.int32), np.empty(0, np.int32)
+        if self.chained:
+            encoded = encode(columns, self._coders())
+            odd |= encoded.odd
+            events, entries, tried = self._chained(encoded)
+        if visit is not None:
+            odd |= visit.odd
+            events = np.concatenate([events, visit.pairs.events[: visit.pairs.count]])
+            entries = np.concatenate([entries, visit.pairs.outputs[: visit.pairs.count]])
         slots = self._arrays.slots[entries]
         if self.repeats:
             keys = np.unique(events.astype(np.int64) * len(self) + slots)
             events, slots = (keys // len(self)).astype(np.int32), (keys % len(self)).astype(np.int32)
-        asked = self._arrays.rechecked[slots] | encoded.odd[events]
+        asked = self._arrays.rechecked[slots] | odd[events]
         if asked.any():
             kept = self._rechecked(events, slots, asked, columns)
             events, slots = events[kept], slots[kept]

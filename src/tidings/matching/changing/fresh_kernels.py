@@ -123,11 +123,16 @@ def _share(row: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges
 
 @numba.njit(cache=True, nogil=True)
 def link(
-    first: Any, last: Any, rows: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges: Any, heads: Any,
-    links: Any, count: Any,
+    first: Any, last: Any, elsewhere: Any, rows: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges: Any,
+    heads: Any, links: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """File the entries from one to another, each under its most selective row; answers how many links there are."""
+    """File the entries from one to another, each under its most selective row; answers how many links there are.
+
+    Those that are filed elsewhere are passed over.
+    """
     for entry in range(first, last):
+        if elsewhere[entry - first]:
+            continue
         begin, end = (rows[entry - 1] if entry > 0 else 0), rows[entry]
         best, best_share = -1, 1.0
         for row in range(begin, end):

@@ -44,10 +44,9 @@ def first_to_merge(parts: Sequence[Part]) -> int | None:
     while first and parts[first - 1].alive < _RATIO * size:
         first -= 1
         size += parts[first].alive
-    withered = [number for number, part in enumerate(parts) if part.dead > _DEAD * len(part)]
-    first = min([first, *withered])
-    needed = withered or first < len(parts) - 1 or isinstance(parts[-1], Fresh)
-    return first if needed else None
+    due = [number for number, part in enumerate(parts) if isinstance(part, Fresh) or part.dead > _DEAD * len(part)]
+    first = min([first, *due])
+    return first if due or first < len(parts) - 1 else None
 
 
 def merged(parts: Sequence[Part], domain: Domain, sample: Columns | None) -> tuple[Segment, list[Slots]]:

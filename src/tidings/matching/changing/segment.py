@@ -15,6 +15,8 @@ from tidings.errors import FilterError
 from tidings.matching.changing.id_lookup import IdLookup
 from tidings.matching.changing.tombstones import NEVER, NO_MARKS, NOBODY_DIED, mark, marks_for
 from tidings.matching.columns import Columns
+from tidings.matching.engines.cells import Visit
+from tidings.matching.engines.guests import Guests
 from tidings.matching.index import Found, Index, build_index
 from tidings.model.domain import Domain
 from tidings.model.filter.columnar import ArrowArray, FilterTable
@@ -68,8 +70,11 @@ class Living:
     def tables(self) -> tuple[SubscriptionTable, ...]:
         return (self.segment.table,)
 
-    def match(self, columns: Columns) -> Found:
-        return self.segment.index.match(columns, self.segment.recheck)
+    def match(self, columns: Columns, visit: Visit | None = None) -> Found:
+        return self.segment.index.match(columns, self.segment.recheck, visit)
+
+    def hosts(self, guests: Guests) -> bool:
+        return guests.host.given is self.segment.index.cells
 
     def without(self, slots: npt.NDArray[np.int64]) -> Living:
         died, marks = self.died, self.marks

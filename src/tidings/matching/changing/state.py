@@ -21,11 +21,13 @@ from tidings.matching.changing.known_shapes import KnownShapes, Reads
 from tidings.matching.changing.merge import Part, Slots, died_since, merged
 from tidings.matching.changing.segment import Living, Segment, compile_table, joined, segment_of, taken, unreadable
 from tidings.matching.columns import Columns
+from tidings.matching.engines.guests import host_of
 from tidings.model.domain import Domain
 from tidings.model.filter.columnar import ArrowArray, FilterTable
 from tidings.model.subscription import SubscriptionTable
 
 LARGE = 4096  # subscriptions added at once, from which they are indexed at once
+HOST = 4096  # entries in a segment's cells, from which they take guests
 _SUGGESTED = 10_000  # ids of a part among which one like an unknown one is looked for
 
 
@@ -156,8 +158,18 @@ def state_with(
         return State(state.domain, (*_dropped(state, found).parts, Living(segment)))
     reads = _read(table, shapes)
     state = _dropped(state, found)  # from here on nothing is refused
-    fresh = state.fresh or Fresh(shapes.domain, sample)
+    fresh = state.fresh or _hosted(Fresh(shapes.domain, sample), state.indexed)
     return replace(state, fresh=fresh.with_added(table, reads))
+
+
+def _hosted(fresh: Fresh, indexed: Sequence[Part]) -> Fresh:
+    """As guests of the largest segment, unless there are guests that are still to be merged."""
+    host, first = None, indexed[0] if indexed else None
+    if isinstance(first, Living) and not any(isinstance(part, Fresh) for part in indexed):
+        cells = first.segment.index.cells
+        if cells is not None and len(cells.outputs) >= HOST:
+            host = host_of(cells, first.segment.index.coders, fresh.sample)
+    return fresh if host is None and fresh.guests is None else fresh.with_host(host)
 
 
 def _read(table: SubscriptionTable, shapes: KnownShapes) -> Reads:
@@ -206,7 +218,11 @@ def with_merged(state: State, before: State, first: int, segment: Segment, went:
         base += len(slots)
     slots = np.concatenate(gone)
     living = Living(segment).without(slots) if len(slots) else Living(segment)
-    return replace(state, indexed=(*state.indexed[:first], living, *state.indexed[last:]))
+    indexed = (*state.indexed[:first], living, *state.indexed[last:])
+    fresh = state.fresh
+    if fresh is not None and (first == 0 or fresh.guests is None):  # it came while its host was being merged
+        fresh = _hosted(fresh, indexed)
+    return replace(state, indexed=indexed, fresh=fresh)
 
 
 def at_rest(state: State, sample: Columns | None) -> State:

@@ -259,25 +259,31 @@ def _compare(left: Any, left_start: int, left_end: int, right: Any, right_start:
 
 @numba.njit(cache=True, nogil=True)
 def _look_up(offsets: Any, data: Any, hashes: Any, key_offsets: Any, key_data: Any, table: Any, codes: Any) -> None:
+    for row in range(len(codes)):
+        codes[row] = _text_code(data, offsets[row], offsets[row + 1], hashes[row], key_offsets, key_data, table)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _text_code(data: Any, start: Any, end: Any, hashed: Any, key_offsets: Any, key_data: Any, table: Any) -> Any:
     """2i for key i; for other strings the odd number between the keys around it."""
     mask = np.uint64(len(table) - 1)
-    for row in range(len(codes)):
-        start, end = offsets[row], offsets[row + 1]
-        place = hashes[row] & mask
-        code = np.int64(-2)
-        while table[place] >= 0:
-            key = table[place]
-            if _compare(data, start, end, key_data, key_offsets[key], key_offsets[key + 1]) == 0:
-                code = np.int64(2 * key)
-                break
-            place = (place + np.uint64(1)) & mask
-        if code == -2:
-            low, high = 0, len(key_offsets) - 1
-            while low < high:
-                middle = (low + high) >> 1
-                if _compare(key_data, key_offsets[middle], key_offsets[middle + 1], data, start, end) < 0:
-                    low = middle + 1
-                else:
-                    high = middle
-            code = np.int64(2 * low - 1)
-        codes[row] = code
+    place = hashed & mask
+    while table[place] >= 0:
+        key = table[place]
+        if _compare(data, start, end, key_data, key_offsets[key], key_offsets[key + 1]) == 0:
+            return np.int64(2 * key)
+        place = (place + np.uint64(1)) & mask
+    low, high = 0, len(key_offsets) - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if _compare(key_data, key_offsets[middle], key_offsets[middle + 1], data, start, end) < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return np.int64(2 * low - 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def text_code(data: Any, start: Any, end: Any, key_offsets: Any, key_data: Any, table: Any) -> Any:
+    """The code of one string, by the constants that an attribute's dictionary has."""
+    return _text_code(data, start, end, hash_bytes(data, start, end), key_offsets, key_data, table)

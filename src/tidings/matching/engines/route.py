@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.engines.blocks import BLOCK
-from tidings.matching.engines.cells import EXACT, LEVEL_STEP, MAX_LEVEL, Cells, cells_index
+from tidings.matching.engines.cell_kernels import EXACT, LEVEL_STEP, MAX_LEVEL
+from tidings.matching.engines.cells import Cells, cells_index
 from tidings.matching.engines.encode import CELL_BITS, Coder, RowCells
 from tidings.matching.engines.entries import Entries
 
@@ -51,11 +52,21 @@ def _attribute_sets(offsets: Any, attributes: Any, out: Any) -> None:
         out[entry] = value
 
 
+class Sampled:
+    """Sampled events by attribute: their codes, and how many lie in the cells below each."""
+
+    def __init__(self, coders: list[Coder], codes: npt.NDArray[np.int64]) -> None:
+        """`codes` are by event × attribute."""
+        self.ordered = np.sort(codes.T, axis=1)
+        self.below = np.zeros((len(coders), _CELLS + 1), np.int64)
+        for number, own in enumerate(self.ordered):
+            self.below[number, 1:] = np.cumsum(np.bincount(coders[number].grid.cells(own), minlength=_CELLS))
+
+
 class Access:
     """How likely events satisfy each constraint, and what follows for each entry."""
 
-    def __init__(self, entries: Entries, coders: list[Coder], cells: RowCells, sample: npt.NDArray[np.int64]) -> None:
-        """`sample` has the codes of sampled events, events × attributes."""
+    def __init__(self, entries: Entries, cells: RowCells, sampled: Sampled) -> None:
         self.cells = cells
         self._entries = entries
         rows = len(entries.attributes)
@@ -63,12 +74,8 @@ class Access:
         filed_share = np.empty(rows)  # of events that look where the row is filed
         self._kinds = np.empty(rows, np.int32)
         self._keys = np.empty(rows, np.int64)
-        ordered = np.sort(sample.T, axis=1)
-        below = np.zeros((len(ordered), _CELLS + 1), np.int64)  # events in lower cells
-        for number, codes in enumerate(ordered):
-            below[number, 1:] = np.cumsum(np.bincount(coders[number].grid.cells(codes), minlength=_CELLS))
         _estimate(
-            entries.attributes, entries.lows, entries.highs, cells.first, cells.last, ordered, below,
+            entries.attributes, entries.lows, entries.highs, cells.first, cells.last, sampled.ordered, sampled.below,
             self._share, filed_share, self._kinds, self._keys,
         )  # fmt: skip
         self._best = np.empty(entries.count, np.int64)

@@ -37,7 +37,7 @@ from tidings.model.domain import Domain
 from tidings.model.filter.parse import parse_filter
 from tidings.model.filter.tree import Expression
 
-FORMAT = 2  # to be raised with any change of what the preamble, the header or an array means
+FORMAT = 3  # to be raised with any change of what the preamble, the header or an array means
 ALIGNMENT = 64
 
 _MAGIC = b"\x89TDNGS\r\n"  # no text begins so, and a transfer that translates line ends spoils it

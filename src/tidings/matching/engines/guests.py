@@ -1,0 +1,312 @@
+"""Entries that are added to the cells of an index when it is built already: its *guests*.
+
+Events find guests where they look anyway, which costs them far less than to look in a second index. For guests
+the index is copied once, with some empty places in each group of entries. A guest takes one as an entry of the
+index would have it, in the cell and the group that together cost events least of those that have a place left;
+who finds none is not taken in.
+
+Only the newest of the `Guests` that share their arrays may be added to. The others see a place that is taken
+since, and pass it over by the guest's number.
+"""
+
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from tidings.matching.columns import Columns
+from tidings.matching.engines.cell_kernels import (
+    BYTE_SHIFT,
+    EXACT,
+    LEVEL_STEP,
+    MAX_LEVEL,
+    SURE,
+    cell_of,
+    hash_byte,
+    name_cell,
+)
+from tidings.matching.engines.cells import NOBODY, Cells, GuestTable
+from tidings.matching.engines.encode import Coder, encode, text_code
+from tidings.matching.engines.entries import NULL
+from tidings.matching.engines.route import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, Sampled
+from tidings.model.filter.tree import Path
+
+_FIRST_ROOM = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """An index' cells with room for guests, and all that files them there, in arrays that one kernel reads."""
+
+    given: Cells
+    cells: Cells  # the same, with room
+    own_ends: npt.NDArray[np.int64]  # by group, where the places for guests begin
+    attributes: dict[Path, int]  # that the index has codes for
+    sampled: Sampled
+    celled: npt.NDArray[np.bool_]  # attributes of which events have cells
+    edges: npt.NDArray[np.int64]  # between those, attribute after attribute
+    edge_ends: npt.NDArray[np.int64]
+    # The constants of strings, attribute after attribute: a table of each, its keys' places, and their bytes.
+    tables: npt.NDArray[np.int32]
+    table_ends: npt.NDArray[np.int64]
+    key_places: npt.NDArray[np.int64]
+    key_ends: npt.NDArray[np.int64]
+    key_data: npt.NDArray[np.uint8]
+
+
+def host_of(cells: Cells, coders: list[Coder], sample: Columns | None) -> Host:
+    """What it takes to add to these cells."""
+    tables, places, data = [np.empty(0, np.int32)], [np.empty(0, np.int64)], [np.empty(0, np.uint8)]
+    table_ends, key_ends, base = [], [], 0
+    for coder in coders:
+        if coder.dictionary is not None:
+            known = coder.dictionary
+            tables.append(known.table)
+            places.append(known.offsets.astype(np.int64) + base)
+            data.append(known.data)
+            base += len(known.data)
+        table_ends.append(sum(map(len, tables)))
+        key_ends.append(sum(map(len, places)))
+    codes = np.empty((0, len(coders)), np.int64) if sample is None else encode(sample, coders).codes
+    roomy = cells.with_room()
+    own_ends = roomy.group_entries[:-1].astype(np.int64)
+    own_ends[: len(cells.group_attributes)] += np.diff(cells.group_entries)
+    return Host(
+        given=cells,
+        cells=roomy,
+        own_ends=own_ends,
+        attributes={coder.path: number for number, coder in enumerate(coders) if coder.keys is None},
+        sampled=Sampled(coders, codes),
+        celled=np.array([coder.celled for coder in coders], bool),
+        edges=np.concatenate([coder.grid.edges for coder in coders]),
+        edge_ends=np.cumsum([len(coder.grid.edges) for coder in coders]),
+        tables=np.concatenate(tables),
+        table_ends=np.array(table_ends, np.int64),
+        key_places=np.concatenate(places),
+        key_ends=np.array(key_ends, np.int64),
+        key_data=np.concatenate(data),
+    )  # fmt: skip
+
+
+class Newcomers(NamedTuple):
+    """Entries as rows of constraints, which the entries' `ends` divide; a row asks for codes, or for a text."""
+
+    ends: npt.NDArray[np.int64]
+    attributes: npt.NDArray[np.int64]  # by the host's number, -1: it has none
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+    texts: npt.NDArray[np.int32]  # -1: none
+    text_ends: npt.NDArray[np.int32]
+    text_data: npt.NDArray[np.uint8]
+    outputs: npt.NDArray[np.int32]  # what is found when an entry is
+
+
+@dataclass(frozen=True, eq=False)
+class Guests:
+    """Those of one host."""
+
+    host: Host
+    table: GuestTable
+    taken: npt.NDArray[np.int32]  # by group, how many of the places for guests
+    named: int  # cells, of those that had no keys too
+    rows: int = 0
+
+    @property
+    def bytes(self) -> int:
+        own = sum(array.nbytes for array in self.table if isinstance(array, np.ndarray))
+        return own + self.taken.nbytes + self.host.cells.bytes
+
+    def with_added(self, new: Newcomers) -> tuple[Guests, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """With those that a cell is found for; which they are, and which of them a match has to be rechecked of.
+
+        A text that the host does not know has no code of its own: events with any text between the same two that it
+        knows have the same.
+        """
+        host, cells = self.host, self.host.cells
+        entries, rows = len(new.ends), len(new.lows)
+        lows, highs, first_cells, last_cells = (np.empty(rows, np.int64) for _ in range(4))
+        unclear = np.zeros(entries, bool)
+        _code(
+            *new[:7], host.tables, host.table_ends, host.key_places, host.key_ends, host.key_data, host.edges,
+            host.edge_ends, lows, highs, first_cells, last_cells, unclear,
+        )  # fmt: skip
+        placed = np.zeros(entries, bool)
+        named = _place(
+            new.ends, new.attributes, lows, highs, first_cells, last_cells, host.celled, host.sampled.ordered,
+            host.sampled.below, cells.kinds, cells.table_keys, cells.table_cells, cells.cell_kinds, cells.cell_groups,
+            cells.group_attributes, cells.group_entries, host.own_ends, cells.low_bytes, cells.high_bytes, cells.checks,
+            cells.outputs, self.taken, self.table.size, self.named, placed,
+        )  # fmt: skip
+        known = replace(self._with_rows(new, placed, lows, highs), named=int(named))
+        return known, placed, unclear & placed
+
+    def _with_rows(self, new: Newcomers, placed: npt.NDArray[np.bool_], lows: Any, highs: Any) -> Guests:
+        lengths = np.diff(new.ends, prepend=0)
+        kept = np.repeat(placed, lengths)
+        first, start = self.table.size, self.rows
+        last, end = first + int(placed.sum()), start + int(kept.sum())
+        table = GuestTable(
+            last, _roomy(self.table.offsets, last + 1), _roomy(self.table.attributes, end),
+            _roomy(self.table.bounds, end), _roomy(self.table.outputs, last),
+        )  # fmt: skip
+        table.offsets[first + 1 : last + 1] = start + np.cumsum(lengths[placed])
+        table.attributes[start:end] = new.attributes[kept]
+        table.bounds[start:end, 0] = lows[kept]
+        table.bounds[start:end, 1] = highs[kept]
+        table.outputs[first:last] = new.outputs[placed]
+        return replace(self, table=table, rows=end)
+
+
+def guests_of(host: Host) -> Guests:
+    """Nobody yet; the host may have no other guests."""
+    cells = host.cells
+    return Guests(host, NOBODY, np.zeros(len(cells.group_attributes), np.int32), int((cells.cell_kinds >= 0).sum()))
+
+
+def _roomy(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
+    if len(array) >= room:
+        return array
+    result = np.zeros((max(_FIRST_ROOM, 2 * len(array), room), *array.shape[1:]), array.dtype)
+    result[: len(array)] = array
+    return result
+
+
+@numba.njit(cache=True, nogil=True)
+def _code(
+    ends: Any, attributes: Any, lows: Any, highs: Any, texts: Any, text_ends: Any, text_data: Any, tables: Any,
+    table_ends: Any, key_places: Any, key_ends: Any, key_data: Any, edges: Any, edge_ends: Any, low_codes: Any,
+    high_codes: Any, first_cells: Any, last_cells: Any, unclear: Any,
+) -> None:  # fmt: skip
+    """Rows in the host's codes and cells."""
+    row = 0
+    for entry in range(len(ends)):
+        while row < ends[entry]:
+            attribute, text = attributes[row], texts[row]
+            low_codes[row], high_codes[row] = lows[row], highs[row]
+            if attribute >= 0:
+                if text >= 0:
+                    table = tables[table_ends[attribute - 1] if attribute > 0 else 0 : table_ends[attribute]]
+                    places = key_places[key_ends[attribute - 1] if attribute > 0 else 0 : key_ends[attribute]]
+                    start = text_ends[text - 1] if text > 0 else 0
+                    code = text_code(text_data, start, text_ends[text], places, key_data, table)
+                    low_codes[row] = high_codes[row] = code
+                    unclear[entry] |= code & 1 != 0
+                own_edges = edges[edge_ends[attribute - 1] if attribute > 0 else 0 : edge_ends[attribute]]
+                first_cells[row] = _cell(low_codes[row], own_edges)
+                last_cells[row] = _cell(high_codes[row], own_edges)
+            row += 1
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def _cell(code: Any, edges: Any) -> Any:
+    return 0 if code == NULL else 1 + np.searchsorted(edges, code, side="right")
+
+
+@numba.njit(cache=True, nogil=True)
+def _place(
+    ends: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any, celled: Any, ordered: Any,
+    below: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any,
+    group_attributes: Any, group_entries: Any, group_own: Any, low_bytes: Any, high_bytes: Any, checks: Any,
+    outputs: Any, taken: Any, guest: Any, named: Any, placed: Any,
+) -> Any:  # fmt: skip
+    """Put entries into the groups that cost events least of those that have a place; guests are numbered on.
+
+    Answers how many cells have keys then.
+    """
+    begin = 0
+    for entry in range(len(ends)):
+        end, known, least = ends[entry], True, np.inf
+        chosen, filed, tried = -1, -1, -1
+        for row in range(begin, end):
+            known &= attributes[row] >= 0
+        for row in range(begin, end if known else begin):
+            attribute, cell, share, factor = attributes[row], np.int32(-1), 0.0, 1.0
+            if lows[row] == highs[row]:
+                cell = cell_of(attribute, EXACT, lows[row], kinds, table_keys, table_cells, cell_kinds)
+                share = _share(row, attributes, lows, highs, first_cells, last_cells, ordered, below)
+            elif celled[attribute]:
+                level, factor = 0, GRID_FACTOR
+                while level <= MAX_LEVEL and cell < 0:
+                    key = first_cells[row] >> level
+                    if (last_cells[row] >> level) - key <= 1:
+                        cell = cell_of(attribute, level, key, kinds, table_keys, table_cells, cell_kinds)
+                        last = min((key + 2) << level, below.shape[1] - 1)
+                        looking = below[attribute, last] - below[attribute, min(key << level, last)]
+                        share = (looking + 0.5) / (ordered.shape[1] + 1)
+                    level += LEVEL_STEP
+            if cell < 0:
+                continue
+            for group in range(cell_groups[cell], cell_groups[cell + 1]):
+                if group_attributes[group] == SURE or group_own[group] + taken[group] == group_entries[group + 1]:
+                    continue
+                second, passing = -1, 1.0
+                for other in range(begin, end):
+                    exact = lows[other] == highs[other]
+                    if other != row and group_attributes[group] == 2 * attributes[other] + exact:
+                        second = other
+                        passing = _share(other, attributes, lows, highs, first_cells, last_cells, ordered, below)
+                cost = share * (BYTE_NS + min(1.0, passing + 2 / 256) * CANDIDATE_NS) * factor
+                if cost < least:
+                    chosen, least, filed, tried = group, cost, row, second
+        # For an equality that no cell is there for, one can be had; more than half of the table stays empty.
+        for row in range(begin, end if known else begin):
+            least_free = chosen < 0 and named < len(cell_kinds) and 2 * named < len(table_cells)
+            if least_free and lows[row] == highs[row]:
+                cell = cell_of(attributes[row], EXACT, lows[row], kinds, table_keys, table_cells, cell_kinds)
+                if cell < 0 and name_cell(
+                    named, attributes[row], EXACT, lows[row], kinds, table_keys, table_cells, cell_kinds
+                ):
+                    chosen, filed = cell_groups[named], row
+                    named += 1
+        if chosen >= 0:
+            third, fewest = -1, np.inf
+            for row in range(begin, end):
+                if row != filed and row != tried and (celled[attributes[row]] or lows[row] == highs[row]):
+                    share = _share(row, attributes, lows, highs, first_cells, last_cells, ordered, below)
+                    if share < fewest:
+                        third, fewest = row, share
+            place = group_own[chosen] + taken[chosen]
+            taken[chosen] += 1
+            # Who sees some of this and not the rest finds no guest here, or one that is not its own yet.
+            outputs[place] = guest
+            checks[place] = _check(third, attributes, lows, highs, first_cells, last_cells)
+            bytes_ = _check(tried, attributes, lows, highs, first_cells, last_cells)
+            high_bytes[place] = bytes_ >> np.uint32(8)
+            low_bytes[place] = bytes_
+            placed[entry] = True
+            guest += 1
+        begin = end
+    return named
+
+
+@numba.njit(cache=True, nogil=True)
+def _share(
+    row: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any, ordered: Any, below: Any
+) -> Any:  # fmt: skip
+    """Of sampled events, those that satisfy a constraint."""
+    attribute = attributes[row]
+    if lows[row] == highs[row]:
+        inside = np.searchsorted(ordered[attribute], lows[row], side="right") - np.searchsorted(
+            ordered[attribute], lows[row]
+        )
+    else:
+        inside = below[attribute, last_cells[row] + 1] - below[attribute, first_cells[row]]
+    return (inside + 0.5) / (ordered.shape[1] + 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _check(row: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any) -> Any:
+    """A constraint in bytes: which row of values, the high and the low byte; one that all pass where there is none."""
+    if row < 0:
+        return np.uint32(0xFF00)
+    values = 2 * attributes[row]
+    if lows[row] == highs[row]:
+        hashed = np.int64(hash_byte(lows[row]))
+        return np.uint32((values + 1) << 16 | hashed << 8 | hashed)
+    return np.uint32(values << 16 | (last_cells[row] >> BYTE_SHIFT) << 8 | first_cells[row] >> BYTE_SHIFT)
