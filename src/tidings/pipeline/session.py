@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -45,7 +46,8 @@ def session(
     says nothing unless something fails. `config` sets anything else, or otherwise.
     """
     use_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is on their PATH
+    if "PYSPARK_PYTHON" not in os.environ:  # else workers run whatever python3 is on their PATH
+        os.environ["PYSPARK_PYTHON"] = _python() if master.startswith("local") else sys.executable
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # errors are raised, once is enough
     settings = _settings(local=master.startswith("local")) | dict(config or {})
     builder: SparkSession.Builder = SparkSession.builder
@@ -83,6 +85,23 @@ def _scratch() -> str:
     directory = tempfile.mkdtemp(prefix="tidings-spark-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
+
+
+def _python() -> str:
+    """This Python, for workers on this machine.
+
+    Spark has its workers import pyspark from a zip of sources, which each of them compiles anew: most of a second of
+    the processor's time in every process, and a stream starts a dozen. The package that is installed here is the same,
+    and compiled.
+    """
+    if os.name != "posix" or "SPARK_HOME" in os.environ:
+        return sys.executable
+    path = os.path.join(_scratch(), "python")
+    with open(path, "w", encoding="utf-8") as file:
+        python, own = shlex.quote(sys.executable), shlex.quote(os.environ.get("PYTHONPATH", ""))
+        file.write(f'#!/bin/sh\nPYTHONPATH={own} exec {python} "$@"\n')
+    os.chmod(path, 0o700)
+    return path if os.access(path, os.X_OK) else sys.executable  # where temporary files cannot be run
 
 
 @cache

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.02  # between looks at the catalogue: a subscription waits for it, and the events after it
 JOBS_SECONDS = 0.2
 STATUS_SECONDS = 1.0
+IDLE_SECONDS = 30.0  # that streams have to come to their first micro-batch by themselves, which warms up as well
 BUSY_SECONDS = 5.0  # that the catalogue may be locked by others before that is told
 # Micro-batches are small and there are many: they share the cores fairly with the jobs, and shuffle nothing.
 SPARK = STREAMING | {
@@ -81,7 +82,7 @@ class Driver:
             catalogue = opened.enter_context(Catalogue(self._place, busy_seconds=BUSY_SECONDS))
             spark = pipeline.session(self._master, name="tidings serve", config=SPARK)
             opened.callback(spark.stop)
-            threading.Thread(target=_warm_up, args=(spark,), name="tidings-warm-up", daemon=True).start()
+            threading.Thread(target=self._warm_up, args=(spark, catalogue), name="tidings-warm-up", daemon=True).start()
             context = Context(spark, self._data, catalogue, self._place, self._recover)
             jobs = Jobs(context)
             opened.callback(jobs.stop)
@@ -147,6 +148,14 @@ class Driver:
             stream.stop()
         for stream in [*self._streams.values(), *self._leaving]:
             stream.join()
+
+    def _warm_up(self, spark: SparkSession, catalogue: Catalogue) -> None:
+        """Where there is nothing to match yet: what waits since a crash is not to wait for this too."""
+        with contextlib.suppress(CatalogueError):
+            if catalogue.domains():
+                self._stopped.wait(IDLE_SECONDS)
+            if not self._stopped.is_set() and not any(stream.has_matched for stream in [*self._streams.values()]):
+                _warm_up(spark)
 
     def _tell(self) -> None:
         domains = {key: stream.status() for key, stream in self._streams.items()}

@@ -100,6 +100,11 @@ class DomainStream:
     def join(self) -> None:
         self._thread.join()
 
+    @property
+    def has_matched(self) -> bool:
+        """Whether this driver has matched any event of it."""
+        return bool(self.status()["events"])
+
     def status(self) -> dict[str, Any]:
         running, status = self._running, None
         with contextlib.suppress(Exception):  # of a query that ends in this moment
