@@ -9,11 +9,11 @@ PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format bench bench-spark faults fuzz clean
+.PHONY: help setup run test test-long check format bench bench-service bench-spark faults fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-11s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## make the virtual environment .venv with everything in it
 
@@ -60,6 +60,11 @@ format: $(STAMP) ## put the code into its one format
 bench: $(STAMP) ## measure, and write the figures to benchmarks/results and the pictures to docs/pictures
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.plots
+
+bench-service: $(STAMP) ## the service under load: publishing, delivery, memory; the client on the same cores
+	$(BIN)/python -m benchmarks.service
+	$(BIN)/python -m benchmarks.service_plots
+	$(BIN)/python -m benchmarks.figures
 
 bench-spark: $(STAMP) ## the same for the pipeline on Spark, beside SQL
 	$(BIN)/python -m benchmarks.spark_matching

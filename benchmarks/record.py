@@ -16,7 +16,21 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-_VERSIONS = ("numpy", "pyarrow", "sqlglot", "google-re2", "numba", "apsw", "duckdb", "polars", "rtree")
+_VERSIONS = (
+    "numpy",
+    "pyarrow",
+    "sqlglot",
+    "google-re2",
+    "numba",
+    "apsw",
+    "duckdb",
+    "polars",
+    "rtree",
+    "pyspark",
+    "fastapi",
+    "uvicorn",
+    "uvloop",
+)
 
 
 def write(name: str, question: str, rows: list[dict[str, Any]], *, same: tuple[str, ...] = ()) -> Path:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.memory import tree_mib
 from benchmarks.options import Options
 from benchmarks.record import write
 from tidings import pipeline
@@ -146,7 +147,7 @@ def _watch(folder: Path, running: Any, answers: Any) -> _Watched:
                 watched.versions.setdefault(store.batches(running.query_id)[-1].version, now)
             if now > next_look:
                 assert not running.wait(0.001), "the query has ended"
-                watched.memory.append((now, _tree_mib()))
+                watched.memory.append((now, sum(tree_mib(os.getpid()).values())))
                 next_look = now + MEMORY_SECONDS
             try:
                 name, answer = answers.get_nowait()
@@ -230,28 +231,6 @@ def _parts_ms(progress: list[Any]) -> dict[str, int]:
     parts = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
     known = [one.durationMs for one in progress if one.numInputRows]
     return {f"{part}_ms": round(float(np.median([one.get(part, 0) for one in known]))) for part in parts}
-
-
-def _tree_mib() -> float:
-    """Of this process and all below it, what belongs to each alone and its share of the rest."""
-    below: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError):
-                continue
-            below.setdefault(parent, []).append(int(entry.name))
-    found, left = 0, [os.getpid()]
-    while left:
-        process = left.pop()
-        left += below.get(process, [])
-        try:
-            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        found += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return found / 1024
 
 
 def main() -> None:

@@ -105,6 +105,11 @@ class Domain:
         return leaves
 
     @cached_property
+    def has_cloud_events(self) -> bool:
+        """Whether an event with a `specversion` is a CloudEvent: it is, unless records have an attribute so named."""
+        return all(path[0] != "specversion" for path in self.leaves)
+
+    @cached_property
     def _structs(self) -> dict[Path, DataType]:
         """The type of every path that leads to leaves but is none."""
         inner: dict[Path, dict[Path, None]] = {}

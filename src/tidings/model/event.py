@@ -121,7 +121,7 @@ def record_of(event: Any, domain: Domain | None = None) -> Mapping[str, Any]:
     """
     if not isinstance(event, Mapping):
         raise EventError(f"an event is an object, and this is {kind_of(event)}: {shown(event)}")
-    if "specversion" not in event or (domain is not None and any(path[0] == "specversion" for path in domain.leaves)):
+    if "specversion" not in event or (domain is not None and not domain.has_cloud_events):
         return event
     if event["specversion"] != "1.0":
         raise EventError(

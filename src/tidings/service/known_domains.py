@@ -28,8 +28,6 @@ class KnownDomain:
 
     row: DomainRow
     domain: Domain  # whose name is the key
-    # A CloudEvent is told from a record by its specversion, unless records have an attribute of that name.
-    has_cloud_events: bool
 
     @property
     def key(self) -> str:
@@ -38,8 +36,7 @@ class KnownDomain:
 
 def known(row: DomainRow) -> KnownDomain:
     written = Domain.from_json(row.definition)
-    domain = Domain(row.key, written.attributes, written.indices)
-    return KnownDomain(row, domain, all(path[0] != "specversion" for path in domain.leaves))
+    return KnownDomain(row, Domain(row.key, written.attributes, written.indices))
 
 
 class KnownDomains:

@@ -99,11 +99,11 @@ class Publisher:
                     read_record(event, domain.domain)
                 except EventError as error:
                     raise EventError(error.reason, row=row, attribute=error.attribute) from None
-            if not domain.has_cloud_events:  # a name that the log would take for an identity is an attribute here
+            if not domain.domain.has_cloud_events:  # what the log would take for an identity is an attribute here
                 return self._log.submit(read_events(objects, domain.domain), texts=events.texts)
             return self._log.submit(objects, domain=domain.key, texts=events.texts)
         except EventError as error:
-            raise misfit(error, objects, many, in_data=domain.has_cloud_events) from None
+            raise misfit(error, objects, many, in_data=domain.domain.has_cloud_events) from None
 
     def _refuse_if_behind(self, key: str) -> None:
         lag = self._lag.of(key)

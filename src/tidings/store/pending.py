@@ -45,7 +45,7 @@ def prepared(events: Events, domain: str | None, texts: Sequence[str] | None) ->
             raise EventError(f"these events are of the domain '{events.domain.name}', not '{domain}'")
         domain = events.domain.name
         records = records_of(events)
-        named = all(path[0] != "specversion" for path in events.domain.leaves)
+        named = events.domain.has_cloud_events
         if texts is not None and len(texts) != len(records):
             texts = [texts[row] for row in events.rows]
     elif isinstance(events, Mapping | str | bytes):

@@ -78,13 +78,15 @@ def keys_of(domain: str, names: Sequence[Name | None]) -> Keys | None:
     """A 64-bit hash of each event's domain and name, 0 where it has no name; None where none has."""
     if not any(names):
         return None
-    keys = np.zeros(len(names), np.uint64)
-    for row, name in enumerate(names):
+    keys = []
+    for name in names:
+        key = 0
         if name is not None:
             # The lengths keep ("a", "bc") apart from ("ab", "c").
             written = f"{len(domain)} {len(name[0])} {domain}{name[0]}{name[1]}".encode()
-            keys[row] = int.from_bytes(hashlib.blake2b(written, digest_size=8).digest(), "little") or 1
-    return keys
+            key = int.from_bytes(hashlib.blake2b(written, digest_size=8).digest(), "little") or 1
+        keys.append(key)
+    return np.array(keys, np.uint64)
 
 
 def same_event(one: str, other: str) -> bool:
