@@ -154,7 +154,7 @@ class Checkpoint:
                 path.unlink()
                 return self._identified(identity, recover)
             if form.get(what) != value:
-                raise PipelineError(
+                raise CheckpointError(
                     f"checkpoint: {self.path} is of another query, whose {what} is {form.get(what)} and not {value}; "
                     "give another checkpoint"
                 )
