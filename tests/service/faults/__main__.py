@@ -4,7 +4,7 @@
     python -m tests.service.faults gateway disk     those whose name has one of these words
     python -m tests.service.faults --keep DIR …     and keep the histories and the services' logs
 
-Exit status 1 where a promise was broken.
+Ends with a table, which is kept in benchmarks/results/faults.json; exit status 1 where a promise was broken.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from .scenarios import SCENARIOS, Scenario, run_scenario, skipped
+from .table import rows_of, save
 
 
 def main(arguments: list[str]) -> int:
@@ -37,16 +39,19 @@ def main(arguments: list[str]) -> int:
     table = Table(title="Faults", title_justify="left")
     for head, side in (("fault", "left"), ("events", "right"), ("violations", "right"), ("recovery s", "right")):
         table.add_column(head, justify=side)  # type: ignore[arg-type]
-    broken = 0
+    broken, rows = 0, list[dict[str, Any]]()
     with tempfile.TemporaryDirectory(prefix="tidings-faults-") as temporary:
         for scenario in chosen:
-            broken += _one(scenario, (kept or Path(temporary)) / scenario.name.replace(" ", "-"), console, table)
+            folder = (kept or Path(temporary)) / scenario.name.replace(" ", "-")
+            broken += _one(scenario, folder, console, table, rows)
     console.print(table)
+    if rows:
+        console.print(f"kept in {save(rows)}", markup=False)
     return 1 if broken else 0
 
 
-def _one(scenario: Scenario, folder: Path, console: Console, table: Table) -> int:
-    """Run one and add its rows; answers how many violations there were."""
+def _one(scenario: Scenario, folder: Path, console: Console, table: Table, rows: list[dict[str, Any]]) -> int:
+    """Run one and add its rows, to be shown and to be kept; answers how many violations there were."""
     if (why := skipped(scenario)) is not None:
         console.print(f"SKIPPED {scenario.name}: {why}", style="yellow", markup=False)
         table.add_row(scenario.name, "", "skipped", "")
@@ -63,15 +68,11 @@ def _one(scenario: Scenario, folder: Path, console: Console, table: Table) -> in
     console.print(f"{scenario.name} ({time.monotonic() - started:.0f} s): {report}", markup=False)
     for note in result.notes:
         console.print(f"  {note}", markup=False)
-    total = sum(report.outcomes.values())
-    for number, fault in enumerate(result.faults):
-        seconds = report.recoveries[fault.name]
-        table.add_row(
-            fault.name,
-            f"{total:,}" if number == 0 else "",
-            f"{len(report.violations):,}" if number == 0 else "",
-            "never" if seconds is None else f"{seconds:.1f}",
-        )
+    rows += (own := rows_of(result))
+    for number, row in enumerate(own):
+        seconds = row["recovery_seconds"]
+        counts = [f"{row[name]:,}" if number == 0 else "" for name in ("events", "violations")]
+        table.add_row(row["fault"], *counts, "never" if seconds is None else f"{seconds:.1f}")
     return len(report.violations)
 
 

@@ -10,11 +10,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "tidings", "serve"]
 READY_SECONDS = 120.0
 STOP_SECONDS = 60.0
+POINT_SECONDS = 30.0
+POINTS = Path(__file__).parent / "points"
 
 
 class NotStartedError(RuntimeError):
@@ -29,6 +32,7 @@ class Served:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.output = data.with_name(f"{data.name}.log")
+        self.points = data.with_name(f"{data.name}.points")
         self._master = master
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -39,9 +43,12 @@ class Served:
     def start(self, *options: str, wait: bool = True) -> None:
         command = [*COMMAND, "--data", str(self.data), "--port", str(self.port), "--master", self._master]
         command += ["--dev-webhooks", *options]
+        self.points.mkdir(parents=True, exist_ok=True)
+        path = os.pathsep.join(filter(None, (str(POINTS), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path, "TIDINGS_FAULT_POINTS": str(self.points)}
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
             )
         if wait:
             self.wait_until_ready()
@@ -106,6 +113,27 @@ class Served:
             time.sleep(0.02)
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    @contextlib.contextmanager
+    def held_at(self, point: str) -> Iterator[None]:
+        """While some process of the service is held at a point: see `points/sitecustomize.py`."""
+        armed = self.points / point
+        held = armed.with_name(f"{point}.held")
+        armed.touch()
+        try:
+            until = time.monotonic() + POINT_SECONDS
+            while not held.exists():
+                assert time.monotonic() < until, f"no process came to the point '{point}':\n{self.said()}"
+                time.sleep(0.005)
+            yield
+        finally:
+            for file in (armed, held):
+                file.unlink(missing_ok=True)
+
+    def kill_at(self, point: str, child: str) -> None:
+        """Kill the gateway or the driver while it, or a process of its own, is held at a point."""
+        with self.held_at(point):
+            self.kill_child(child)
 
     def executors(self) -> list[int]:
         """The JVMs that Spark runs tasks in, where those are processes of their own."""

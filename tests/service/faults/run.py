@@ -132,6 +132,12 @@ class Run:
                 return
             time.sleep(0.2)
 
+    def wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < until, f"it did not come about within {seconds:g} s:\n{self.served.said()}"
+            time.sleep(0.1)
+
     def warm_up(self) -> None:
         """Until each tenant has got something: before that there is nothing under way to break."""
         until = time.monotonic() + WARM_SECONDS

@@ -35,20 +35,28 @@ class Scenario:
 
 
 def gateway_killed(run: Run) -> None:
-    """Three times, at moments that publishers and subscribers know nothing of."""
-    for moment in ("first", "second", "third"):
-        with run.fault(f"gateway killed, the {moment} time", bound_seconds=GATEWAY_BOUND):
-            time.sleep(run.draw.uniform(0, 0.3))
-            run.served.kill_child("gateway")
+    """At four points of an append and a delivery; the process is held there, and killed while it is."""
+    run.add_webhook([">", "price", 30])
+    for point, name in (
+        ("append-written", "gateway killed before an append is on the disk"),
+        ("append-committed", "gateway killed when it is, and not noted yet"),
+        ("append-durable", "gateway killed before an append is answered"),
+        ("delivered", "gateway killed between delivery and acknowledgement"),
+    ):
+        with run.fault(name, bound_seconds=GATEWAY_BOUND):
+            run.served.kill_at(point, "gateway")
         run.wait_for_recovery()
 
 
 def driver_killed(run: Run) -> None:
-    """While it matches, while it loads, and while it starts again."""
-    for moment in ("first", "second"):
-        with run.fault(f"driver killed, the {moment} time", bound_seconds=DRIVER_BOUND):
-            time.sleep(run.draw.uniform(0, 0.5))
-            run.served.kill_child("driver")
+    """At three points of a micro-batch, and while it starts again."""
+    for point, name in (
+        ("batch-planned", "driver killed when a batch is planned, and not noted yet"),
+        ("batch-matched", "driver killed in the middle of a batch"),
+        ("batch-loaded", "driver killed between the sink's commit and the checkpoint's"),
+    ):
+        with run.fault(name, bound_seconds=DRIVER_BOUND):
+            run.served.kill_at(point, "driver")
         run.wait_for_recovery()
     with run.fault("driver killed while it starts", bound_seconds=DRIVER_BOUND):
         first = run.served.kill_child("driver")
@@ -146,6 +154,7 @@ def stores_locked(run: Run) -> None:
 
 
 def webhooks_misbehave(run: Run) -> None:
+    """A receiver in trouble gets everything once it is out of it; one that says it is gone is left alone."""
     ids = [run.add_webhook(["=", "price", price]) for price in (7, 42)] + [run.add_webhook([">", "price", 90])]
     run.notes.append(f"{len(ids)} webhooks")
     time.sleep(2.0)
@@ -157,6 +166,12 @@ def webhooks_misbehave(run: Run) -> None:
         run.wait_for_recovery()
         # Until what failed is tried again, lest it fails twice and waits for much longer.
         time.sleep(25.0 if behaviour == "hangs" else 8.0)
+    leaving = run.add_webhook(["true"])
+    with run.fault("webhook gone (410)", bound_seconds=GATEWAY_BOUND):
+        run.receiver.gone.add(leaving)
+        run.wait_until(lambda: run.clients["default"].subscription(leaving).state == "disabled", 20.0)
+        run.subscribers["default"].saw_disabled(leaving)
+    run.wait_for_recovery()
 
 
 def subscribers_reconnect(run: Run) -> None:
@@ -175,7 +190,14 @@ def subscriptions_changed(run: Run) -> None:
     """Filters change in the middle of batches, subscriptions come, pause and go, and the driver is killed at it."""
     subscriber = run.subscribers["default"]
     ids = list(subscriber.made)
-    with run.fault("subscriptions changed, then driver killed", bound_seconds=DRIVER_BOUND):
+    with run.fault("subscriptions changed in the middle of a batch", bound_seconds=GATEWAY_BOUND):
+        for number in range(4):
+            with run.served.held_at("batch-matched"):
+                subscriber.change(ids[number], run.size.predicates(run.draw))
+                run.add_puller(run.size.predicates(run.draw))
+                time.sleep(0.3)  # for the index to have them, while the batch has not
+    run.wait_for_recovery()
+    with run.fault("subscriptions changed, then driver killed in the middle of a batch", bound_seconds=DRIVER_BOUND):
         for number in range(40):
             subscriber.change(run.draw.choice(ids[:4]), run.size.predicates(run.draw))
             if number % 10 == 3:
@@ -184,8 +206,10 @@ def subscriptions_changed(run: Run) -> None:
                 subscriber.pause(ids[5])
             if number % 10 == 8:
                 subscriber.resume(ids[5])
-        subscriber.delete(ids[6])
-        run.served.kill_child("driver")
+        with run.served.held_at("batch-matched"):
+            subscriber.change(ids[1], run.size.predicates(run.draw))
+            subscriber.delete(ids[6])
+            run.served.kill_child("driver")
         subscriber.change(ids[0], ["true"])
     run.wait_for_recovery()
     run.add_puller(["<", "price", 20], start="earliest")

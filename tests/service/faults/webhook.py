@@ -15,12 +15,20 @@ from ..history.records import Delivery, Writer, now
 BEHAVIOURS = ("well", "500", "slow", "hangs", "endless body", "redirects", "closes")
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A connection that breaks is what is tried here: its sender, or this receiver, was told to break it."""
+
+
 class Receiver:
     """Listens on loopback. What it takes (answers 2xx) is written down; what it does not is the service's to repeat."""
 
     def __init__(self, writer: Writer) -> None:
         self.behaviour = "well"
         self.posts = 0
+        self.gone: set[str] = set()  # subscriptions whose receiver answers 410, whatever else it does
         self.bad_signatures: list[str] = []
         self._writer = writer
         self._secrets: dict[str, tuple[str, str]] = {}  # by path: the subscription's id and its secret
@@ -35,8 +43,7 @@ class Receiver:
             def log_message(self, *_: Any) -> None:
                 """Nobody reads it."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def url(self, subscription: str) -> str:
@@ -53,6 +60,8 @@ class Receiver:
         asked = now()
         self.posts += 1
         body = request.rfile.read(int(request.headers["content-length"]))
+        if request.path.removeprefix("/") in self.gone:
+            return _answer(request, 410)
         match self.behaviour:
             case "500":
                 return _answer(request, 500)

@@ -296,6 +296,10 @@ class Subscriber:
     def delete(self, id: str) -> None:
         self._record("delete", id, lambda: self.client.delete(id))
 
+    def saw_disabled(self, id: str) -> None:
+        """The service has given a subscription up, and says so."""
+        self.writer.write(Change("disable", id, self.tenant, DOMAIN, now(), now(), "acked"))
+
     def _record(
         self, action: Any, id: str, work: Callable[[], Subscription | None], predicate: Predicate | None = None
     ) -> bool:
