@@ -1,0 +1,11 @@
+"""The published systems as networks: nodes that join, route, store, multicast, fail and repair.
+
+A node is *sans-I/O*: state in, effects out. It has no clock, socket, thread or source of chance of its own; whoever
+drives it (`tidings.simulator`, or `tidings.overlay.process` over TCP) hands it messages, timers and the time, and
+carries out the effects.
+
+    core        ids, messages, effects, what a node is
+    ring        arithmetic on a ring of ids
+    codec       messages as JSON: on the wire, and in traces
+    content     filters and events, as every node of a system understands them
+"""

@@ -1,0 +1,89 @@
+"""What the nodes of a ring tell each other of subscriptions and events: see `tidings.overlay.opchord`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidings.overlay.chord import CHORD_MESSAGES
+from tidings.overlay.core import Event, Id
+from tidings.overlay.lists import Arc
+
+
+class Entry(NamedTuple):
+    """A subscription in an attribute's list. The filter's text says which values: the newest version is right."""
+
+    subscription: int  # c1, c2, c3 in one number
+    channel: int
+    text: str
+    box: int
+    version: int
+
+
+class Store(NamedTuple):
+    """On its walk along an arc: every node that owns a part of it takes the entry, or drops what the entry replaces."""
+
+    entry: Entry
+    arc: Arc
+    request: int
+    remove: bool
+    hops: int
+
+
+class Walk(NamedTuple):
+    """A walk handed on to the next node."""
+
+    store: Store
+    origin: Id
+
+
+class Stored(NamedTuple):
+    request: int
+    hops: int
+
+
+class Collect(NamedTuple):
+    """What is in the list of a channel for this event's value?"""
+
+    event: Event
+    channel: int
+
+
+class CollectFor(NamedTuple):
+    """The same, asked by a node that owns the position but has not been handed its lists yet."""
+
+    collect: Collect
+    origin: Id
+
+
+class Collected(NamedTuple):
+    event: str
+    channel: int
+    subscriptions: tuple[int, ...]
+
+
+class Matched(NamedTuple):
+    """For the owner of a subscription: an event matches it."""
+
+    subscription: int
+    event: Event
+
+
+class Told(NamedTuple):
+    subscription: int
+    event: str
+
+
+class Copies(NamedTuple):
+    """Entries for a successor to keep in case, or for a node that joins to own (`handover`)."""
+
+    entries: tuple[Entry, ...]
+    handover: bool
+
+
+class Uncopy(NamedTuple):
+    entry: Entry
+
+
+OPCHORD_MESSAGES: tuple[type, ...] = (
+    *CHORD_MESSAGES, Arc, Entry, Store, Walk, Stored, Collect, CollectFor, Collected, Matched, Told, Copies, Uncopy,
+)  # fmt: skip

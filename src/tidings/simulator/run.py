@@ -1,0 +1,216 @@
+"""Plays a plan and judges it: no law broken, and every delivery the oracle's.
+
+sound      whoever is told of an event subscribed to it, at the node that tells, and is told once
+complete   a probe reaches every subscription that it satisfies, was in place, and whose node is still there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from time import perf_counter
+
+from tidings.overlay.core import Event, Id
+from tidings.simulator.network import Network
+from tidings.simulator.scenario import START_MS, Plan, Step, schedule, timetable
+from tidings.simulator.systems import System, system_named
+from tidings.simulator.trace import Trace
+from tidings.simulator.workload import market
+from tidings.simulator.world import Violation, World
+
+
+@dataclass
+class Interested:
+    """A subscription's history, as its client knows it."""
+
+    node: Id
+    texts: list[tuple[int, str]]  # since when which filter
+    until_ms: int | None = None  # when it was given up
+
+    @property
+    def text(self) -> str:
+        return self.texts[-1][1]
+
+
+@dataclass
+class Outcome:
+    """What came of a plan."""
+
+    plan: Plan
+    violation: Violation | None
+    messages: int
+    deliveries: int
+    probes: int  # deliveries that had to be, and were
+    nodes: int
+    seconds: float
+    virtual_ms: int
+    kinds: dict[str, int] = field(default_factory=dict)
+
+
+class Run:
+    """A world, driven through the steps of a schedule."""
+
+    def __init__(self, plan: Plan, *, trace: Trace | None = None, count_kinds: bool = False) -> None:
+        self.plan = plan
+        self.system: System = system_named(plan.system)
+        self.random = Random(f"world {plan.seed}")
+        network = Network(self.random, loss=0.0)
+        self.world = World(self.random, network, checkers=self.system.checkers(plan))
+        self.world.trace = trace
+        self.world.count_kinds = count_kinds
+        self.times = timetable(plan)
+        ids = Random(f"ids {plan.seed}")
+        self._id_of: dict[int, Id] = {}
+        while len(self._id_of) < 4 * plan.nodes + 16:
+            id = ids.getrandbits(self.system.bits)
+            if id not in self._id_of.values():
+                self._id_of[len(self._id_of)] = id
+        self._number_of = {id: number for number, id in self._id_of.items()}
+        self.interested: dict[str, Interested] = {}
+        self.published: dict[str, tuple[int, str, bool]] = {}  # event → when, body, whether it is a probe
+        self._left: dict[Id, int] = {}
+
+    def play(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
+        begun = perf_counter()
+        violation = None
+        try:
+            self._start()
+            for step in schedule(self.plan):
+                self.world.at(step.at_ms, lambda step=step: self._do(step))  # type: ignore[misc]
+            end = self.times.end_ms
+            for until in range(1_000, end + 1_000, 1_000):
+                self.world.run(min(until, end))
+                if progress is not None:
+                    progress(min(until, end), end)
+            self.judge()
+        except Violation as found:
+            violation = found
+            if self.world.trace is not None:
+                self.world.trace.note(found.now_ms, "violation", found.law, found.what)
+        wanted = sum(len(self._must(event)) for event in self.published)
+        return Outcome(
+            self.plan, violation, self.world.messages, len(self.world.deliveries), wanted, len(self.world.nodes),
+            perf_counter() - begun, self.world.now_ms, self.world.kinds,
+        )  # fmt: skip
+
+    def _start(self) -> None:
+        first = [self.system.make(self.plan, self._id_of[number], self.random) for number in range(self.plan.nodes)]
+        self.system.seat(first)
+        for node in first:
+            self.world.add(node)
+        if self.plan.loss:
+            self.world.at(self.times.churn_ms, lambda: setattr(self.world.network, "loss", self.plan.loss))
+            self.world.at(self.times.calm_ms, lambda: setattr(self.world.network, "loss", 0.0))
+        self.world.at(self.times.calm_ms, self.world.network.heal)
+
+    # Steps
+
+    def _do(self, step: Step) -> None:
+        id = self._id_of[step.node]
+        world, now = self.world, self.world.now_ms
+        present = id in world.nodes
+        match step.kind:
+            case "join":
+                if not present and id not in world.gone:
+                    self._join(id)
+            case "crash" | "leave":
+                if (
+                    id in world.ready
+                    and len(world.ready) > self.system.least
+                    and self.system.may_fail(world, self.plan, id)
+                ):
+                    self._left[id] = now
+                    if step.kind == "crash":
+                        world.crash(id)
+                    else:
+                        world.stop(id, world.nodes[id].leave(now))  # type: ignore[attr-defined]
+            case "split":
+                sides = [self._id_of[int(number)] for number in step.value.split(",")]
+                world.network.split(sides, [other for other in world.nodes if other not in sides])
+            case "heal":
+                world.network.heal()
+            case "subscribe" | "update":
+                if id in world.ready and (step.kind == "subscribe" or self._is_live(step.subject)):
+                    self._subscribe(id, step)
+            case "unsubscribe":
+                if id in world.ready and self._is_live(step.subject):
+                    self.interested[step.subject].until_ms = now
+                    world.active.pop(step.subject, None)
+                    world.do(id, world.nodes[id].unsubscribe(step.subject, now))  # type: ignore[attr-defined]
+            case "publish" | "probe":
+                self._publish(id, step)
+
+    def _join(self, id: Id) -> None:
+        contact = self.random.choice(sorted(self.world.ready))
+        self.world.add(self.system.make(self.plan, id, self.random), contact)
+
+    def _is_live(self, subscription: str) -> bool:
+        known = self.interested.get(subscription)
+        return known is not None and known.until_ms is None and known.node in self.world.nodes
+
+    def _subscribe(self, id: Id, step: Step) -> None:
+        now = self.world.now_ms
+        if step.subject in self.interested:
+            self.interested[step.subject].texts.append((now, step.value))
+        else:
+            self.interested[step.subject] = Interested(id, [(now, step.value)])
+        self.world.active.pop(step.subject, None)
+        self.world.do(id, self.world.nodes[id].subscribe(step.subject, step.value, now))  # type: ignore[attr-defined]
+
+    def _publish(self, id: Id, step: Step) -> None:
+        """Through the node that is meant, or another where it is gone: a probe is always published."""
+        world = self.world
+        if id not in world.ready:
+            if step.kind == "publish":
+                return
+            id = sorted(world.ready)[step.node % len(world.ready)]
+        self.published[step.subject] = (world.now_ms, step.value, step.kind == "probe")
+        world.do(id, world.nodes[id].publish(Event(step.subject, step.value), world.now_ms))  # type: ignore[attr-defined]
+
+    # Judging
+
+    def judge(self) -> None:
+        self._check_sound()
+        for event in self.published:
+            told = {d.subscription for d in self.world.deliveries if d.event == event}
+            missing = sorted(self._must(event) - told)
+            if missing:
+                at, body, _ = self.published[event]
+                lost = missing[0]
+                what = f"event {event} {body}, published at {at} ms, did not reach {lost}: {self.interested[lost].text}"
+                raise Violation("Complete", what, self.world.now_ms)
+        self.system.at_rest(self.world, self.plan)
+
+    def _check_sound(self) -> None:
+        told: set[tuple[str, str]] = set()
+        for at, node, subscription, event in self.world.deliveries:
+            known, body = self.interested[subscription], self.published[event][1]
+            where = f"{subscription} was told of event {event} {body}"
+            if (subscription, event) in told:
+                raise Violation("Once", f"{where} twice", at)
+            told.add((subscription, event))
+            if node != known.node:
+                raise Violation("Sound", f"{where} by node {node}, and is at {known.node}", at)
+            if not any(market().matches(text, body) for _, text in known.texts):
+                raise Violation("Sound", f"{where}, and asked for {known.text}", at)
+            if known.until_ms is not None and at > known.until_ms:
+                raise Violation("Sound", f"{where} after it was given up", at)
+
+    def _must(self, event: str) -> set[str]:
+        """The subscriptions that have to be told."""
+        _, body, probe = self.published[event]
+        if not probe:
+            return set()
+        return {
+            name
+            for name, known in self.interested.items()
+            if known.until_ms is None and known.node in self.world.nodes and market().matches(known.text, body)
+        }
+
+
+def play(plan: Plan, *, trace: Trace | None = None) -> Outcome:
+    return Run(plan, trace=trace).play()
+
+
+__all__ = ["START_MS", "Interested", "Outcome", "Run", "play"]

@@ -1,0 +1,145 @@
+"""A seed becomes a schedule: who joins, leaves, crashes, subscribes and publishes, and when.
+
+The schedule is made beforehand, from the seed alone, so that a part of it can be played again: that is how a failure is
+shrunk. Steps name nodes by their number; a step whose node is not there when its time comes is passed over.
+
+    start ─► subscribe ─► churn, with more of everything ─► repair ─► probe: events that must reach everybody
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, NamedTuple
+
+from tidings.simulator.workload import market
+
+START_MS, SUBSCRIBE_MS, PROBE_MS = 1_000, 4_000, 8_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a simulation depends on. `arguments` gives it as the command line does."""
+
+    system: str
+    nodes: int = 8
+    seed: int = 0
+    churn: float = 0.5  # joins, leaves and crashes, by node, in all
+    crashes: float = 0.5  # the share of churn that is crashes
+    loss: float = 0.0
+    splits: int = 0
+    subscriptions: int = 8
+    events: int = 8
+    churn_ms: int = 15_000
+    repair_ms: int = 20_000
+    bug: str = ""
+    keep: tuple[int, ...] | None = None  # only these steps of the schedule
+
+    @property
+    def arguments(self) -> list[str]:
+        found = [self.system]
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                option = "--" + field.name.replace("_", "-")
+                found += [option, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+        return found
+
+    @property
+    def command(self) -> str:
+        return " ".join(["tidings", "simulate", *self.arguments])
+
+
+class Step(NamedTuple):
+    at_ms: int
+    kind: str  # join, leave, crash, split, heal, subscribe, unsubscribe, update, publish, probe, adapt
+    node: int
+    subject: str = ""  # a subscription, an event
+    value: str = ""  # a filter, an event's body, nodes
+
+    def __str__(self) -> str:
+        shown = " ".join(part for part in (self.subject, self.value) if part)
+        return f"{self.at_ms:>7} ms  {self.kind:<11} node {self.node}  {shown}".rstrip()
+
+
+class Timetable(NamedTuple):
+    churn_ms: int  # from when to when nodes come and go
+    calm_ms: int
+    probe_ms: int
+    end_ms: int
+
+
+def timetable(plan: Plan) -> Timetable:
+    churn = START_MS + SUBSCRIBE_MS
+    calm = churn + (plan.churn_ms if plan.churn or plan.splits or plan.loss else 0)
+    probe = calm + plan.repair_ms
+    return Timetable(churn, calm, probe, probe + PROBE_MS)
+
+
+def schedule(plan: Plan) -> tuple[Step, ...]:
+    """The steps, in the order of time; with `keep`, those that are kept."""
+    made = _Maker(plan).make()
+    if plan.keep is None:
+        return made
+    return tuple(step for number, step in enumerate(made) if number in set(plan.keep))
+
+
+class _Maker:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.random = Random(f"schedule {plan.seed}")
+        self.times = timetable(plan)
+        self.steps: list[Step] = []
+        self.pool = market()
+        self.holders: dict[str, int] = {}
+
+    def make(self) -> tuple[Step, ...]:
+        plan, random, times = self.plan, self.random, self.times
+        for number in range(plan.subscriptions):
+            self._subscribe(number, random.randint(START_MS, times.churn_ms - 2_000))
+        if times.calm_ms > times.churn_ms:
+            self._churn()
+        for number in range(plan.events):
+            at = times.probe_ms + random.randint(0, 1_000)
+            self._step(at, "probe", random.randrange(plan.nodes), f"p{number}", random.choice(self.pool.events))
+        return tuple(sorted(self.steps, key=lambda step: step.at_ms))
+
+    def _churn(self) -> None:
+        plan, random, times = self.plan, self.random, self.times
+        count = round(plan.churn * plan.nodes)
+        newcomer = plan.nodes
+        for at in sorted(self._moment() for _ in range(count)):
+            if random.random() < plan.crashes:
+                self._step(at, "crash", random.randrange(newcomer))
+            elif random.random() < 0.3:
+                self._step(at, "leave", random.randrange(newcomer))
+            else:
+                self._step(at, "join", newcomer)
+                newcomer += 1
+        for _ in range(plan.splits):
+            at = self._moment()
+            side = sorted(random.sample(range(plan.nodes), max(1, plan.nodes // 3)))
+            self._step(at, "split", side[0], value=",".join(map(str, side)))
+            self._step(min(at + random.randint(500, 3_000), times.calm_ms), "heal", side[0])
+        for number in range(plan.events):
+            body = random.choice(self.pool.events)
+            self._step(self._moment(), "publish", random.randrange(newcomer), f"e{number}", body)
+        for number in range(plan.subscriptions, plan.subscriptions + plan.subscriptions // 4):
+            self._subscribe(number, self._moment())
+        for name in list(self.holders):
+            chance = random.random()
+            if chance < 0.15:
+                self._step(self._moment(), "unsubscribe", self.holders[name], name)
+            elif chance < 0.3:
+                self._step(self._moment(), "update", self.holders[name], name, random.choice(self.pool.filters))
+
+    def _subscribe(self, number: int, at: int) -> None:
+        name, node = f"s{number}", self.random.randrange(self.plan.nodes)
+        self.holders[name] = node
+        self._step(at, "subscribe", node, name, self.random.choice(self.pool.filters))
+
+    def _moment(self) -> int:
+        return self.random.randint(self.times.churn_ms, self.times.calm_ms - 1)
+
+    def _step(self, at_ms: int, kind: str, node: int, subject: str = "", value: Any = "") -> None:
+        self.steps.append(Step(at_ms, kind, node, subject, value))

@@ -1,0 +1,45 @@
+"""The fewest steps of a schedule that still break the same law (Zeller's delta debugging, by halves)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidings.simulator.run import play
+from tidings.simulator.scenario import Plan, Step, schedule
+from tidings.simulator.world import Violation
+
+MAX_RUNS = 120
+
+
+def shrink(plan: Plan, violation: Violation, *, max_runs: int = MAX_RUNS) -> Plan:
+    """The plan with only those steps that the failure seems to need; at most so many further runs."""
+    runs = 0
+
+    def fails(keep: list[int]) -> bool:
+        nonlocal runs
+        runs += 1
+        outcome = play(replace(plan, keep=tuple(keep)))
+        return outcome.violation is not None and outcome.violation.law == violation.law
+
+    kept = list(plan.keep) if plan.keep is not None else list(range(len(schedule(plan))))
+    size = max(1, len(kept) // 2)
+    while runs < max_runs:
+        removed = False
+        at = 0
+        while at < len(kept) and runs < max_runs:
+            fewer = kept[:at] + kept[at + size :]
+            if fails(fewer):
+                kept, removed = fewer, True
+            else:
+                at += size
+        if not removed and size == 1:
+            break
+        size = size if removed and size == 1 else max(1, size // 2)
+    return replace(plan, keep=tuple(kept))
+
+
+def explain(plan: Plan, violation: Violation) -> str:
+    """What failed, the command that replays it, and the schedule that was left of it."""
+    steps: tuple[Step, ...] = schedule(plan)
+    lines = [f"{violation.law} is broken: {violation.what}", "", f"  {plan.command}", ""]
+    return "\n".join([*lines, *(f"  {step}" for step in steps)])

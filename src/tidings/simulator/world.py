@@ -1,0 +1,196 @@
+"""The virtual clock, the nodes, and the messages between them: one heap ordered by (time, sequence), one seed.
+
+Nothing here depends on the machine's clock, on hashes or on the order of sets: the same seed and the same schedule
+give the same trace, message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from random import Random
+from typing import Any, NamedTuple, Protocol
+
+from tidings.overlay.core import Active, Deliver, Effect, Effects, Grow, Id, Node, Ready, Send, SetTimer
+from tidings.simulator.network import CUT_OFF, LOST, Network
+from tidings.simulator.trace import Trace
+
+_MESSAGE, _TIMER, _UNDELIVERED, _CALL = 0, 1, 2, 3
+
+
+class Violation(AssertionError):
+    """A law is broken: which, when, and by what."""
+
+    def __init__(self, law: str, what: str, now_ms: int) -> None:
+        self.law, self.what, self.now_ms = law, what, now_ms
+        super().__init__(f"{law}: {what} (at {now_ms} ms)")
+
+
+class Checker(Protocol):
+    """A law that is looked at after every message, timer and refusal that a node has handled."""
+
+    def after(self, world: World, id: Id) -> None:
+        """Raise `Violation` unless the law holds."""
+
+
+class Delivery(NamedTuple):
+    at_ms: int
+    node: Id
+    subscription: str
+    event: str
+
+
+class World:
+    """Nodes, and what happens among them."""
+
+    def __init__(self, random: Random, network: Network, *, checkers: Iterable[Checker] = ()) -> None:
+        self.random = random
+        self.network = network
+        self.checkers = tuple(checkers)
+        self.trace: Trace | None = None
+        self.now_ms = 0
+        self.nodes: dict[Id, Node] = {}
+        self.gone: set[Id] = set()  # crashed, or left
+        self.ready: dict[Id, int] = {}  # since when
+        self.active: dict[str, int] = {}  # subscriptions, since when
+        self.deliveries: list[Delivery] = []
+        self.grow: Callable[[], None] | None = None  # what to do when nodes ask for more of them
+        self.messages = 0
+        self.kinds: dict[str, int] = {}
+        self.count_kinds = False
+        self._heap: list[tuple[int, int, int, Any, Any, Any]] = []
+        self._sequence = 0
+
+    # What scenarios do
+
+    def add(self, node: Node, contact: Id | None = None) -> None:
+        assert node.id not in self.nodes, f"node {node.id} is there already"
+        self.nodes[node.id] = node
+        self.gone.discard(node.id)
+        self._note("join", node.id)
+        self.carry_out(node, node.start(contact, self.now_ms))
+
+    def crash(self, id: Id) -> None:
+        """The node is gone, with everything it knew, in the middle of whatever it did."""
+        del self.nodes[id]
+        self.ready.pop(id, None)
+        self.gone.add(id)
+        self._note("crash", id)
+
+    def stop(self, id: Id, last: Effects) -> None:
+        """The node goes after these effects, which its `leave` gave."""
+        self.carry_out(self.nodes[id], last)
+        self.crash(id)
+
+    def at(self, time_ms: int, action: Callable[[], None]) -> None:
+        self._push(max(time_ms, self.now_ms), _CALL, action, None, None)
+
+    def do(self, id: Id, effects: Effects) -> None:
+        """Carry out what a call on a node gave: subscribe, publish."""
+        self.carry_out(self.nodes[id], effects)
+        self._check(id)
+
+    # The loop
+
+    def run(self, until_ms: int) -> None:
+        """Let everything happen that happens until then."""
+        heap, nodes, checkers = self._heap, self.nodes, self.checkers
+        carry_out = self.carry_out
+        node: Any
+        while heap and heap[0][0] <= until_ms:
+            now, _, kind, a, b, c = heappop(heap)
+            self.now_ms = now
+            if kind == _MESSAGE:
+                node = nodes.get(b)
+                if node is None:
+                    self._refuse(a, b, c)
+                    continue
+                self.messages += 1
+                if self.count_kinds:
+                    self._count(c)
+                if self.trace is not None:
+                    self.trace.message(now, a, b, c)
+                effects = node.on_message(a, c, now)
+            elif kind == _TIMER:
+                if nodes.get(a.id) is not a:  # it is gone, whoever has its id now
+                    continue
+                if self.trace is not None:
+                    self.trace.timer(now, a.id, b)
+                node = a
+                effects = a.on_timer(b, now)
+            elif kind == _UNDELIVERED:
+                node = nodes.get(a)
+                if node is None:
+                    continue
+                if self.trace is not None:
+                    self.trace.undelivered(now, a, b, c)
+                effects = node.on_undelivered(b, c, now)
+            else:
+                a()
+                continue
+            if effects:
+                carry_out(node, effects)
+            if checkers:
+                self._check(node.id)
+        self.now_ms = max(self.now_ms, until_ms)
+
+    def carry_out(self, node: Node, effects: Iterable[Effect]) -> None:
+        effect: Any  # told apart by its type, and taken apart as the tuple that it is: this is the hottest loop
+        now, heap = self.now_ms, self._heap
+        network, sender = self.network, node.id
+        plain, random = network.is_plain, self.random.random
+        low, high = network.latency_ms
+        span = high - low + 1
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                to, message = effect
+                delay = low + int(span * random()) if plain else network.delay_ms(sender, to)
+                if delay >= 0:
+                    self._sequence += 1
+                    heappush(heap, (now + delay, self._sequence, _MESSAGE, sender, to, message))
+                elif delay == LOST:
+                    self._note("lost", sender, to)
+                else:
+                    assert delay == CUT_OFF
+                    self._push(now + network.refused_ms, _UNDELIVERED, sender, to, message)
+            elif kind is SetTimer:
+                after, tag = effect
+                self._sequence += 1
+                heappush(heap, (now + after, self._sequence, _TIMER, node, tag, None))
+            elif kind is Deliver:
+                subscription, event = effect
+                self.deliveries.append(Delivery(now, sender, subscription, event.id))
+                self._note("deliver", sender, subscription, event.id)
+            elif kind is Ready:
+                self.ready[sender] = now
+                self._note("ready", sender)
+            elif kind is Active:
+                self.active[effect[0]] = now
+                self._note("active", sender, effect[0])
+            else:
+                assert kind is Grow, f"{effect!r} is no effect"
+                self._note("grow", sender)
+                if self.grow is not None:
+                    self.grow()
+
+    def _push(self, time_ms: int, kind: int, a: Any, b: Any, c: Any) -> None:
+        self._sequence += 1
+        heappush(self._heap, (time_ms, self._sequence, kind, a, b, c))
+
+    def _refuse(self, sender: Id, to: Id, message: Any) -> None:
+        """Nobody is there: the sender's transport finds out a little later."""
+        self._push(self.now_ms + self.network.latency_ms[0], _UNDELIVERED, sender, to, message)
+
+    def _check(self, id: Id) -> None:
+        for checker in self.checkers:
+            checker.after(self, id)
+
+    def _count(self, message: Any) -> None:
+        inner = getattr(message, "payload", None)
+        name = type(message).__name__ if inner is None else type(inner).__name__
+        self.kinds[name] = self.kinds.get(name, 0) + 1
+
+    def _note(self, what: str, *about: Any) -> None:
+        if self.trace is not None:
+            self.trace.note(self.now_ms, what, *about)
