@@ -140,7 +140,7 @@ def _verify_guests(
 @numba.njit(cache=True, nogil=True)
 def _gather(
     first: Any, last: Any, event: Any, values: Any, group_attributes: Any, group_entries: Any,
-    group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any, high_bytes: Any, checks: Any,
+    group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any, high_bytes: Any, checks: Any, taken: Any,
     candidate_events: Any, candidate_entries: Any, candidates: Any,
 ) -> Any:  # fmt: skip
     """The entries of some groups that an event may satisfy, as far as bytes tell."""
@@ -180,8 +180,8 @@ def _gather(
                 entry += lanes
             if room >= np.uint64(group_entries[group + one_more]):
                 break
-            entry, end = room, np.uint64(group_entries[group + one_more])
-            room = end
+            entry, end = room, room + np.uint64(taken[group])
+            room = np.uint64(group_entries[group + one_more])
     return candidates
 
 
@@ -282,9 +282,9 @@ def match(
     low_bytes: Any, high_bytes: Any, outputs: Any, checks: Any, offsets: Any, attributes: Any, bounds: Any,
     candidate_events: Any, candidate_entries: Any, longest: Any,
     out_events: Any, out_outputs: Any, count: Any, run_events: Any, run_starts: Any, run_outputs: Any, run: Any,
-    run_count: Any, guests: Any, guest_offsets: Any, guest_attributes: Any, guest_bounds: Any, guest_outputs: Any,
-    visit_events: Any, visit_guests: Any,
-    found_events: Any, found_outputs: Any, found_count: Any, kind: Any, event: Any,
+    run_count: Any, guests: Any, taken: Any, guest_offsets: Any, guest_attributes: Any, guest_bounds: Any,
+    guest_outputs: Any, visit_events: Any, visit_guests: Any, found_events: Any, found_outputs: Any, found_count: Any,
+    kind: Any, event: Any,
 ) -> Any:  # fmt: skip
     """Fills the outputs from (kind, event) on; stops where they might not hold the candidates that come next."""
     one_more = np.uint64(1)
@@ -335,7 +335,7 @@ def match(
                     first += one_more
                 candidates = _gather(
                     first, last, event, values, group_attributes, group_entries, group_widths, group_steps,
-                    steps, low_bytes, high_bytes, checks, candidate_events, candidate_entries, candidates,
+                    steps, low_bytes, high_bytes, checks, taken, candidate_events, candidate_entries, candidates,
                 )  # fmt: skip
             event += one_more
         event = np.uint64(0)

@@ -33,6 +33,7 @@ class GuestTable(NamedTuple):
     """Entries that were put into the room that cells have: see `guests`."""
 
     size: int  # those from this number on came later, and are nobody's yet
+    taken: npt.NDArray[np.int32]  # by group of the cells, how many of the places for guests
     offsets: npt.NDArray[np.int32]  # where a guest's constraints are
     attributes: npt.NDArray[np.int16]
     bounds: npt.NDArray[np.int64]
@@ -40,7 +41,8 @@ class GuestTable(NamedTuple):
 
 
 NOBODY = GuestTable(
-    0, np.zeros(1, np.int32), np.empty(0, np.int16), np.empty((0, 2), np.int64), np.empty(0, np.int32)
+    0, np.empty(0, np.int32), np.zeros(1, np.int32), np.empty(0, np.int16), np.empty((0, 2), np.int64),
+    np.empty(0, np.int32),
 )  # fmt: skip
 
 
@@ -109,9 +111,9 @@ class Cells:
                 self.steps, self.low_bytes, self.high_bytes, self.outputs, self.checks, self.offsets,
                 self.attributes, self.bounds, candidate_events, candidate_entries, np.uint64(self.longest),
                 pairs.events, pairs.outputs, np.uint64(pairs.count), runs.events, runs.starts, runs.outputs,
-                np.uint64(runs.runs), np.uint64(runs.count), guests.size, guests.offsets, guests.attributes,
-                guests.bounds, guests.outputs, visit_events, visit_guests, found.events, found.outputs,
-                np.uint64(found.count), np.uint64(kind), np.uint64(event),
+                np.uint64(runs.runs), np.uint64(runs.count), guests.size, guests.taken, guests.offsets,
+                guests.attributes, guests.bounds, guests.outputs, visit_events, visit_guests, found.events,
+                found.outputs, np.uint64(found.count), np.uint64(kind), np.uint64(event),
             )  # fmt: skip
             pairs.count, runs.runs, runs.count, found.count = int(count), int(run), int(run_count), int(found_count)
             tried += int(more)

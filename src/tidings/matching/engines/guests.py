@@ -113,14 +113,13 @@ class Guests:
 
     host: Host
     table: GuestTable
-    taken: npt.NDArray[np.int32]  # by group, how many of the places for guests
     named: int  # cells, of those that had no keys too
     rows: int = 0
 
     @property
     def bytes(self) -> int:
         own = sum(array.nbytes for array in self.table if isinstance(array, np.ndarray))
-        return own + self.taken.nbytes + self.host.cells.bytes
+        return own + self.host.cells.bytes
 
     def with_added(self, new: Newcomers) -> tuple[Guests, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """With those that a cell is found for; which they are, and which of them a match has to be rechecked of.
@@ -141,7 +140,7 @@ class Guests:
             new.ends, new.attributes, lows, highs, first_cells, last_cells, host.celled, host.sampled.ordered,
             host.sampled.below, cells.kinds, cells.table_keys, cells.table_cells, cells.cell_kinds, cells.cell_groups,
             cells.group_attributes, cells.group_entries, host.own_ends, cells.low_bytes, cells.high_bytes, cells.checks,
-            cells.outputs, self.taken, self.table.size, self.named, placed,
+            cells.outputs, self.table.taken, self.table.size, self.named, placed,
         )  # fmt: skip
         known = replace(self._with_rows(new, placed, lows, highs), named=int(named))
         return known, placed, unclear & placed
@@ -152,7 +151,7 @@ class Guests:
         first, start = self.table.size, self.rows
         last, end = first + int(placed.sum()), start + int(kept.sum())
         table = GuestTable(
-            last, _roomy(self.table.offsets, last + 1), _roomy(self.table.attributes, end),
+            last, self.table.taken, _roomy(self.table.offsets, last + 1), _roomy(self.table.attributes, end),
             _roomy(self.table.bounds, end), _roomy(self.table.outputs, last),
         )  # fmt: skip
         table.offsets[first + 1 : last + 1] = start + np.cumsum(lengths[placed])
@@ -166,7 +165,8 @@ class Guests:
 def guests_of(host: Host) -> Guests:
     """Nobody yet; the host may have no other guests."""
     cells = host.cells
-    return Guests(host, NOBODY, np.zeros(len(cells.group_attributes), np.int32), int((cells.cell_kinds >= 0).sum()))
+    nobody = NOBODY._replace(taken=np.zeros(len(cells.group_attributes), np.int32))
+    return Guests(host, nobody, int((cells.cell_kinds >= 0).sum()))
 
 
 def _roomy(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
