@@ -8,4 +8,7 @@ carries out the effects.
     ring        arithmetic on a ring of ids
     codec       messages as JSON: on the wire, and in traces
     content     filters and events, as every node of a system understands them
+    chord, opchord        the ring; subscriptions in lists on it (lists: where)
+    pastry, scribe        prefix routing; multicast trees; digests: index digests on them (keys: where)
+    gossip, matcher, bluedove   one-hop membership; matchers with segments; dispatchers in front of them
 """

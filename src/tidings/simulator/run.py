@@ -68,7 +68,7 @@ class Run:
                 self._id_of[len(self._id_of)] = id
         self._number_of = {id: number for number, id in self._id_of.items()}
         self.interested: dict[str, Interested] = {}
-        self.published: dict[str, tuple[int, str, bool]] = {}  # event → when, body, whether it is a probe
+        self.published: dict[str, tuple[int, str, bool, Id]] = {}  # event → when, body, whether it is a probe, where
         self._left: dict[Id, int] = {}
 
     def play(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
@@ -165,7 +165,7 @@ class Run:
             if step.kind == "publish":
                 return
             id = sorted(world.ready)[step.node % len(world.ready)]
-        self.published[step.subject] = (world.now_ms, step.value, step.kind == "probe")
+        self.published[step.subject] = (world.now_ms, step.value, step.kind == "probe", id)
         world.do(id, world.nodes[id].publish(Event(step.subject, step.value), world.now_ms))  # type: ignore[attr-defined]
 
     # Judging
@@ -176,7 +176,7 @@ class Run:
             told = {d.subscription for d in self.world.deliveries if d.event == event}
             missing = sorted(self._must(event) - told)
             if missing:
-                at, body, _ = self.published[event]
+                at, body, _, _ = self.published[event]
                 lost = missing[0]
                 what = f"event {event} {body}, published at {at} ms, did not reach {lost}: {self.interested[lost].text}"
                 raise Violation("Complete", what, self.world.now_ms)
@@ -199,14 +199,22 @@ class Run:
 
     def _must(self, event: str) -> set[str]:
         """The subscriptions that have to be told."""
-        _, body, probe = self.published[event]
-        if not probe:
+        at, body, probe, by = self.published[event]
+        if not probe and not (self.system.lossless and by in self.world.nodes):
             return set()
         return {
             name
             for name, known in self.interested.items()
-            if known.until_ms is None and known.node in self.world.nodes and market().matches(known.text, body)
+            if known.until_ms is None
+            and known.node in self.world.nodes
+            and (probe or self._was_active(name, at))
+            and market().matches(known.text, body)
         }
+
+    def _was_active(self, subscription: str, at_ms: int) -> bool:
+        """Whether the subscription as it is now was in place when the event was published."""
+        since = self.world.active.get(subscription)
+        return since is not None and since < at_ms and self.interested[subscription].texts[-1][0] <= since
 
 
 def play(plan: Plan, *, trace: Trace | None = None) -> Outcome:

@@ -8,13 +8,25 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tidings.errors import TidingsError, did_you_mean
+from tidings.model.filter.tree import Path
+from tidings.overlay.bluedove import BlueDoveNode, BlueDoveSettings
 from tidings.overlay.chord import ChordSettings, PublishedChordNode
 from tidings.overlay.core import Id, PubSubNode
+from tidings.overlay.digests import DigestNode, DigestSettings, Matching
+from tidings.overlay.gossip import GossipSettings
+from tidings.overlay.keys import Keys
 from tidings.overlay.lists import Lists
+from tidings.overlay.matcher import MatcherSettings
 from tidings.overlay.opchord import OPChordNode, OPChordSettings
-from tidings.rendezvous.placements import chord, opchord
+from tidings.overlay.pastry import PastryNode, PastrySettings
+from tidings.overlay.scribe import ScribeSettings
+from tidings.overlay.segments import BEGINNING, Dimensions, Edge
+from tidings.rendezvous.placements import chord, digests, opchord
+from tidings.rendezvous.places import edges_at_quantiles
 from tidings.rendezvous.ring import Ring
 from tidings.simulator.checkers import chord as ring_laws
+from tidings.simulator.checkers import pastry as tree_laws
+from tidings.simulator.checkers import segments as segment_laws
 from tidings.simulator.scenario import Plan
 from tidings.simulator.workload import market
 from tidings.simulator.world import Checker, World
@@ -35,6 +47,7 @@ class System(NamedTuple):
     bits: int
     bugs: tuple[str, ...] = ()
     least: int = 1  # nodes that have to be left
+    lossless: bool = False  # whether events that were published during churn have to arrive as well
 
 
 RING_BITS = 24
@@ -89,7 +102,104 @@ def _ring(hashed: bool) -> System:
     )  # fmt: skip
 
 
-SYSTEMS: dict[str, System] = {"chord": _ring(True), "opchord": _ring(False)}
+# Digests on Scribe on Pastry
+
+PASTRY_BITS = 32
+_SCRIBE = ScribeSettings(PastrySettings(bits=PASTRY_BITS, leaves=8))
+
+
+@lru_cache(maxsize=1)
+def _digest_keys() -> Keys:
+    workload = market()
+    return Keys(digests.adapt(workload.statistics, partitions=1), workload.content, PASTRY_BITS)
+
+
+def _digest_node(matching: Matching) -> Callable[[Plan, Id, Random], PubSubNode]:
+    def make(plan: Plan, id: Id, random: Random) -> PubSubNode:
+        return DigestNode(id, random, _digest_keys(), DigestSettings(_SCRIBE, matching))
+
+    return make
+
+
+def _seat_pastry(nodes: Sequence[PastryNode]) -> None:
+    members = sorted(node.id for node in nodes)
+    for node in nodes:
+        node.seat(members)
+
+
+def _pastry_at_rest(world: World, plan: Plan) -> None:
+    tree_laws.leaf_sets_at_rest(world)
+    tree_laws.trees_at_rest(world)
+
+
+def _always(world: World, plan: Plan, id: Id) -> bool:
+    return True
+
+
+def _digests(matching: Matching) -> System:
+    return System(
+        _digest_node(matching), _seat_pastry, lambda plan: [tree_laws.HopsApproach()], _pastry_at_rest, _always,
+        PASTRY_BITS, least=3,
+    )  # fmt: skip
+
+
+# BlueDove
+
+DIMENSIONS = (("price",), ("volume",), ("rating",))
+_MATCHER = MatcherSettings(GossipSettings(period_ms=300))
+
+
+@lru_cache(maxsize=1)
+def _dimensions() -> Dimensions:
+    return Dimensions(DIMENSIONS, market().content)
+
+
+def _bluedove_node(plan: Plan, id: Id, random: Random) -> PubSubNode:
+    matcher = _MATCHER._replace(overlaps=plan.bug != "overlap")
+    return BlueDoveNode(id, random, _dimensions(), BlueDoveSettings(matcher))
+
+
+def seat_bluedove(nodes: Sequence[BlueDoveNode]) -> None:
+    """Everybody knows everybody; each dimension is cut where as many events lie in each part."""
+    owners = sorted(node.id for node in nodes if node.is_matcher)
+    edges = [
+        Edge(d, low, 0, owners[(number + d) % len(owners)], True, False)
+        for d, path in enumerate(DIMENSIONS)
+        for number, low in enumerate((BEGINNING, *_cuts(path, len(owners))))
+    ]
+    for node in nodes:
+        node.seat(nodes)
+        node.seat_segments(edges)
+
+
+@lru_cache(maxsize=256)
+def _cuts(path: Path, segments: int) -> tuple[int, ...]:
+    known = market().statistics.along(path).quantiles
+    return tuple(int(place) for place in edges_at_quantiles(known, segments))
+
+
+def _bluedove_at_rest(world: World, plan: Plan) -> None:
+    segment_laws.placed_at_rest(world)
+
+
+SYSTEMS: dict[str, System] = {
+    "chord": _ring(True),
+    "opchord": _ring(False),
+    "digests": _digests("leaf"),
+    "digests-tree": _digests("tree"),
+    "digests-home": _digests("home"),
+    "bluedove": System(
+        _bluedove_node,
+        seat_bluedove,
+        lambda plan: [segment_laws.Tiles(), segment_laws.VersionsGrow()],
+        _bluedove_at_rest,
+        _always,
+        RING_BITS,
+        ("overlap",),
+        least=3,
+        lossless=True,
+    ),
+}
 
 
 def system_named(name: str) -> System:

@@ -112,12 +112,12 @@ class World:
                     self.trace.message(now, a, b, c)
                 effects = node.on_message(a, c, now)
             elif kind == _TIMER:
-                if nodes.get(a.id) is not a:  # it is gone, whoever has its id now
+                node = nodes.get(a.id)
+                if node is None or node is not a:  # it is gone, whoever has its id now
                     continue
                 if self.trace is not None:
-                    self.trace.timer(now, a.id, b)
-                node = a
-                effects = a.on_timer(b, now)
+                    self.trace.timer(now, node.id, b)
+                effects = node.on_timer(b, now)
             elif kind == _UNDELIVERED:
                 node = nodes.get(a)
                 if node is None:

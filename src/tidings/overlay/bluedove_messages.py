@@ -1,0 +1,118 @@
+"""What dispatchers and matchers tell each other: see `tidings.overlay.bluedove`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidings.overlay.core import Event, Id
+from tidings.overlay.gossip import GOSSIP_MESSAGES
+from tidings.overlay.segments import Edge
+
+
+class Copy(NamedTuple):
+    """A whole subscription, as a matcher holds it along one dimension."""
+
+    subscription: str
+    dispatcher: Id  # where its subscriber is
+    text: str
+    version: int
+
+
+class Place(NamedTuple):
+    dimension: int
+    copy: Copy
+    remove: bool
+
+
+class Placed(NamedTuple):
+    dimension: int
+    subscription: str
+    version: int
+    edges: tuple[Edge, ...]  # of the dimension, as the matcher knows it
+
+
+class Match(NamedTuple):
+    """Match the event against the set of one dimension."""
+
+    event: Event
+    dimension: int
+    dispatcher: Id
+
+
+class Refused(NamedTuple):
+    """This matcher does not hold, or not yet, what the event may satisfy."""
+
+    event: str
+    dimension: int
+    edges: tuple[Edge, ...]
+
+
+class Done(NamedTuple):
+    """The event is matched, and every subscriber it satisfies has been told."""
+
+    event: str
+
+
+class Notification(NamedTuple):
+    subscription: str
+    event: Event
+
+
+class Noted(NamedTuple):
+    subscription: str
+    event: str
+
+
+class LoadReport(NamedTuple):
+    """Of each dimension: subscriptions, queue, arrivals and matches in a second."""
+
+    dimensions: tuple[tuple[int, int, float, float], ...]
+
+
+class Admit(NamedTuple):
+    """A new matcher asks a dispatcher for segments."""
+
+
+class Split(NamedTuple):
+    """Give the newcomer a part of a segment along this dimension."""
+
+    dimension: int
+    newcomer: Id
+
+
+class Handover(NamedTuple):
+    """What belongs to a part of a dimension, for its next owner."""
+
+    dimension: int
+    low: int
+    copies: tuple[Copy, ...]
+    edge: Edge | None  # the part's edge, where the giver does not wait to switch: it is leaving
+
+
+class HandedOver(NamedTuple):
+    dimension: int
+    low: int
+
+
+class TableNews(NamedTuple):
+    edges: tuple[Edge, ...]
+
+
+class Rebuild(NamedTuple):
+    """Whose subscriptions overlap a part of a dimension, whose owner is gone?"""
+
+    dimension: int
+    low: int
+    high: int
+
+
+class Rebuilt(NamedTuple):
+    dimension: int
+    low: int
+    copies: tuple[Copy, ...]
+
+
+BLUEDOVE_MESSAGES: tuple[type, ...] = (
+    *GOSSIP_MESSAGES, Edge, Copy, Place, Placed, Match, Refused, Done, Notification, Noted, LoadReport, Admit, Split,
+    Handover, HandedOver, TableNews, Rebuild, Rebuilt,
+)  # fmt: skip
