@@ -24,12 +24,14 @@ from tidings.matching.engines.encode import Coder, Encoded, RowCells, coders_of,
 from tidings.matching.engines.entries import Entries, entries_of
 from tidings.matching.engines.pairs import Pairs, Rows, Runs
 from tidings.matching.engines.route import MIN_BLOCKS, Access, Sampled, classes_of
+from tidings.matching.paths.engine import AskedPaths, PathEngine, asked_paths, served_by_paths
 from tidings.model.filter.columnar import FilterTable
 
 SAMPLE = 2_000  # events
 
 _STRETCH = 8192  # events that are encoded together
 _FIRST_CHUNK = 2048  # events
+_FIRST_PATHS = 64  # events, where there are paths: a document may match half of all
 _CHUNK_SIZES = (512, 8192)
 _PAIRS_A_CHUNK = 1 << 18
 
@@ -77,11 +79,14 @@ class Index:
     asking: Asking
     repeated: npt.NDArray[np.bool_]  # which filters may be found twice; empty where none
     engines: tuple[EngineStats, ...]
+    paths: tuple[PathEngine, ...] = ()
+    asked: tuple[AskedPaths, ...] = ()
 
     @property
     def bytes(self) -> int:
         """Of everything that matching reads, but for residuals' trees."""
         coding = sum(coder.grid.bytes + (coder.dictionary.bytes if coder.dictionary else 0) for coder in self.coders)
+        coding += sum(asked.known.index.bytes for asked in self.asked)
         return coding + self.asking.bytes + sum(engine.bytes for engine in self.engines)
 
     def match(self, columns: Columns, recheck: Recheck, visit: Visit | None = None) -> Found:
@@ -101,17 +106,20 @@ class Index:
         if visit is not None:
             visit.odd[at : at + events.count] = events.odd
         decision = Decision(self.asking, columns, events, recheck) if len(self.asking) or events.odd.any() else None
+        for asked in self.asked:
+            columns.documents(asked.path).know(asked.known)
         pairs, runs = _buffer.pairs, _buffer.runs
-        start, size, tried = 0, _FIRST_CHUNK, 0
+        start, size, tried = 0, _FIRST_PATHS if self.paths else _FIRST_CHUNK, 0
         while start < events.count:
             chunk = events.part(start, min(start + size, events.count))
             pairs.count = 0
             runs.clear()
             tried += self._find(chunk, pairs, runs, visit, at + start)
+            for paths in self.paths:
+                tried += paths.match(columns, start, start + chunk.count, runs)
             found = pairs.count + runs.count
             if decision is not None:
-                runs.move_to(pairs)
-                decision.settle(pairs, start, chunk.count)
+                decision.settle(pairs, runs, start, chunk.count)
             rows.add(chunk.count, pairs.events[: pairs.count], pairs.outputs[: pairs.count], runs)
             if len(self.repeated):
                 rows.drop_repeats(chunk.count, self.repeated, seen)
@@ -136,14 +144,17 @@ class Index:
 
 def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
     """Build an index, its engines chosen by the sampled events; without any, by the filters' own constants."""
-    entries = entries_of(filters)
+    entries, by_path, paths = served_by_paths(entries_of(filters))
     coders = coders_of(filters, entries)
     sampled = Sampled(coders, _sample_codes(entries, coders, sample))
     access = Access(entries, RowCells(entries, coders), sampled)
     counts = np.diff(entries.offsets)
     asking, outputs = asking_of(entries, filters.count)
-    free = outputs[counts == 0]
-    engines: list[EngineStats] = []
+    free = outputs[(counts == 0) & ~by_path]
+    engines = [
+        EngineStats("paths", one.index.count, 1, one.bytes, 0.0, f"one path over {'.'.join(one.path)}: walked together")
+        for one in paths
+    ]
     blocks: list[Blocks] = []
     in_cells = counts > 0
     for members in classes_of(entries):
@@ -176,6 +187,8 @@ def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
         asking=asking,
         repeated=entries.repeated,
         engines=tuple(engines),
+        paths=paths,
+        asked=asked_paths(entries),
     )
 
 

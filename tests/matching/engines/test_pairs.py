@@ -58,11 +58,3 @@ def test_dropping_repeats_leaves_each_slot_that_may_repeat_once_an_event(chunks,
         for row in expected(given_pairs, []):
             wanted.append(sorted([*{s for s in row if repeated[s]}, *(s for s in row if not repeated[s])]))
     assert rows_of(rows.offsets, rows.slots) == wanted
-
-
-@given(PAIRS, RUNS)
-def test_runs_written_out_as_pairs_are_the_same_rows(given_pairs, given_runs):
-    pairs, runs = pairs_of(given_pairs), runs_of(given_runs)
-    runs.move_to(pairs)
-    rows = by_event(pairs.events[: pairs.count], pairs.outputs[: pairs.count], EVENTS)
-    assert rows_of(*rows) == expected(given_pairs, given_runs)

@@ -139,50 +139,74 @@ def _verify_guests(
 
 @numba.njit(cache=True, nogil=True)
 def _gather(
-    first: Any, last: Any, event: Any, values: Any, group_attributes: Any, group_entries: Any,
-    group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any, high_bytes: Any, checks: Any, taken: Any,
-    candidate_events: Any, candidate_entries: Any, candidates: Any,
+    event: Any, last_event: Any, first_event: Any, probes: Any, found: Any, cell_groups: Any, values: Any,
+    group_attributes: Any, group_entries: Any, group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any,
+    high_bytes: Any, outputs: Any, checks: Any, taken: Any, longest: Any, candidate_events: Any,
+    candidate_entries: Any, candidates: Any, run_events: Any, run_starts: Any, run_outputs: Any, run: Any,
+    run_count: Any,
 ) -> Any:  # fmt: skip
-    """The entries of some groups that an event may satisfy, as far as bytes tell."""
+    """What events may satisfy in the cells that were found for them, as far as bytes tell, and what they surely do.
+
+    Stops before an event whose share might not fit; answers which, and how many candidates and runs there are then.
+    """
     one, one_more, lanes = np.uint32(1), np.uint64(1), np.uint64(LANES)
+    capacity, most_runs = np.uint64(len(candidate_events)), np.uint64(len(run_events))
+    run_room = np.uint64(len(run_outputs))
     low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
     checks_base = np.uint64(checks.ctypes.data)
-    for group in range(first, last):
-        entry, end = np.uint64(group_entries[group]), np.uint64(group_entries[group + one_more])
-        attribute = group_attributes[group]
-        if attribute == ANY:
-            while entry < end:
-                candidate_events[candidates] = np.uint32(event)
-                candidate_entries[candidates] = np.uint32(entry)
-                candidates += one_more
-                entry += one_more
-            continue
-        value = values[np.uint64(attribute), event]
-        room = end  # where what was added to a large group begins
-        if group_steps[group] >= 0:  # only ranges that begin at the value, or less than the widest before it
-            least = np.uint64(value - min(value, group_widths[group]))
-            first_step = np.uint64(group_steps[group])
-            entry = np.uint64(steps[first_step + least // np.uint64(STEP)])
-            end = np.uint64(steps[first_step + np.uint64(value) // np.uint64(STEP) + one_more])
-            room = np.uint64(steps[first_step + np.uint64(STEPS)])
-        while True:
-            while entry < end:
-                matched: Any = ranges_holding(low_base + entry, high_base + entry, value)
-                if end - entry < lanes:
-                    matched = np.uint32(matched & ((one << np.uint32(end - entry)) - one))
-                while matched != 0:
-                    candidate_events[candidates] = np.uint32(event)
-                    candidate = entry + np.uint64(lowest_bit(matched))
-                    candidate_entries[candidates] = np.uint32(candidate)
-                    prefetch(checks_base + candidate * np.uint64(4))
-                    candidates += one_more
-                    matched = np.uint32(matched & (matched - one))
-                entry += lanes
-            if room >= np.uint64(group_entries[group + one_more]):
-                break
-            entry, end = room, room + np.uint64(taken[group])
-            room = np.uint64(group_entries[group + one_more])
-    return candidates
+    while event < last_event:
+        if candidates + probes * longest > capacity or run == most_runs or run_room - run_count < longest:
+            break
+        looked = (event - first_event) * probes
+        for i in range(looked, looked + probes):
+            if found[i] < 0:
+                continue
+            cell = np.uint64(found[i])
+            first, last = np.uint64(cell_groups[cell]), np.uint64(cell_groups[cell + one_more])
+            if group_attributes[first] == SURE:
+                run_events[run], run_starts[run] = event, run_count
+                run += one_more
+                for entry in range(np.uint64(group_entries[first]), np.uint64(group_entries[first + one_more])):
+                    run_outputs[run_count] = outputs[entry]
+                    run_count += one_more
+                first += one_more
+            for group in range(first, last):
+                entry, end = np.uint64(group_entries[group]), np.uint64(group_entries[group + one_more])
+                attribute = group_attributes[group]
+                if attribute == ANY:
+                    while entry < end:
+                        candidate_events[candidates] = np.uint32(event)
+                        candidate_entries[candidates] = np.uint32(entry)
+                        candidates += one_more
+                        entry += one_more
+                    continue
+                value = values[np.uint64(attribute), event]
+                room = end  # where what was added to a large group begins
+                if group_steps[group] >= 0:  # only ranges that begin at the value, or less than the widest before it
+                    least = np.uint64(value - min(value, group_widths[group]))
+                    first_step = np.uint64(group_steps[group])
+                    entry = np.uint64(steps[first_step + least // np.uint64(STEP)])
+                    end = np.uint64(steps[first_step + np.uint64(value) // np.uint64(STEP) + one_more])
+                    room = np.uint64(steps[first_step + np.uint64(STEPS)])
+                while True:
+                    while entry < end:
+                        matched: Any = ranges_holding(low_base + entry, high_base + entry, value)
+                        if end - entry < lanes:
+                            matched = np.uint32(matched & ((one << np.uint32(end - entry)) - one))
+                        while matched != 0:
+                            candidate_events[candidates] = np.uint32(event)
+                            candidate = entry + np.uint64(lowest_bit(matched))
+                            candidate_entries[candidates] = np.uint32(candidate)
+                            prefetch(checks_base + candidate * np.uint64(4))
+                            candidates += one_more
+                            matched = np.uint32(matched & (matched - one))
+                        entry += lanes
+                    if room >= np.uint64(group_entries[group + one_more]):
+                        break
+                    entry, end = room, room + np.uint64(taken[group])
+                    room = np.uint64(group_entries[group + one_more])
+        event += one_more
+    return event, candidates, run, run_count
 
 
 @numba.njit(cache=True, nogil=True)
@@ -287,12 +311,11 @@ def match(
     kind: Any, event: Any,
 ) -> Any:  # fmt: skip
     """Fills the outputs from (kind, event) on; stops where they might not hold the candidates that come next."""
-    one_more = np.uint64(1)
     capacity, room = np.uint64(len(candidate_events)), np.uint64(len(out_events))
+    visitable, found_room = np.uint64(len(visit_events)), np.uint64(len(found_events))
     most_runs, run_room = np.uint64(len(run_events)), np.uint64(len(run_outputs))
     events = np.uint64(codes.shape[0])
     candidates = tried = np.uint64(0)
-    visitable, found_room = np.uint64(len(visit_events)), np.uint64(len(found_events))
     keys, found = np.empty(2 * _LOOKED, np.uint64), np.empty(2 * _LOOKED, np.int64)
     while kind < np.uint64(len(kinds)):
         attribute, level = np.uint64(kinds[kind] >> 4), kinds[kind] & 15
@@ -306,40 +329,28 @@ def match(
                     kind, attribute, level, probes, event, last_event, codes, cells, table_keys, table_cells,
                     cell_kinds, cell_groups, group_entries, low_bytes, high_bytes, keys, found,
                 )  # fmt: skip
+            event, candidates, run, run_count = _gather(
+                event, last_event, first_event, probes, found, cell_groups, values, group_attributes, group_entries,
+                group_widths, group_steps, steps, low_bytes, high_bytes, outputs, checks, taken, longest,
+                candidate_events, candidate_entries, candidates, run_events, run_starts, run_outputs, run, run_count,
+            )  # fmt: skip
+            if event == last_event:
+                continue
+            tried += candidates
+            count, visits = _verify(
+                candidates, candidate_events, candidate_entries, codes, values, checks, offsets, attributes,
+                bounds, outputs, out_events, out_outputs, count, guests, visit_events, visit_guests,
+            )  # fmt: skip
+            found_count = _verify_guests(
+                visits, visit_events, visit_guests, codes, guest_offsets, guest_attributes, guest_bounds,
+                guest_outputs, found_events, found_outputs, found_count,
+            )  # fmt: skip
+            candidates = np.uint64(0)
             full = run == most_runs or run_room - run_count < longest
-            if full or candidates + probes * longest > capacity:
-                tried += candidates
-                count, visits = _verify(
-                    candidates, candidate_events, candidate_entries, codes, values, checks, offsets, attributes,
-                    bounds, outputs, out_events, out_outputs, count, guests, visit_events, visit_guests,
-                )  # fmt: skip
-                found_count = _verify_guests(
-                    visits, visit_events, visit_guests, codes, guest_offsets, guest_attributes, guest_bounds,
-                    guest_outputs, found_events, found_outputs, found_count,
-                )  # fmt: skip
-                candidates = np.uint64(0)
-                if full or room - count < capacity or found_room - found_count < visitable:
-                    return count, run, run_count, found_count, kind, event, tried
-            looked = (event - first_event) * probes
-            for i in range(looked, looked + probes):
-                if found[i] < 0:
-                    continue
-                cell = np.uint64(found[i])
-                first, last = np.uint64(cell_groups[cell]), np.uint64(cell_groups[cell + one_more])
-                if group_attributes[first] == SURE:
-                    run_events[run], run_starts[run] = event, run_count
-                    run += one_more
-                    for entry in range(np.uint64(group_entries[first]), np.uint64(group_entries[first + one_more])):
-                        run_outputs[run_count] = outputs[entry]
-                        run_count += one_more
-                    first += one_more
-                candidates = _gather(
-                    first, last, event, values, group_attributes, group_entries, group_widths, group_steps,
-                    steps, low_bytes, high_bytes, checks, taken, candidate_events, candidate_entries, candidates,
-                )  # fmt: skip
-            event += one_more
+            if full or room - count < capacity or found_room - found_count < visitable:
+                return count, run, run_count, found_count, kind, event, tried
         event = np.uint64(0)
-        kind += one_more
+        kind += np.uint64(1)
     tried += candidates
     count, visits = _verify(
         candidates, candidate_events, candidate_entries, codes, values, checks, offsets, attributes, bounds, outputs,

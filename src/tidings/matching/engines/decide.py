@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tidings.matching.columns import Columns, Mask
 from tidings.matching.engines.encode import Encoded
 from tidings.matching.engines.entries import Entries, Residual
-from tidings.matching.engines.pairs import Pairs
+from tidings.matching.engines.pairs import Pairs, Runs
 from tidings.matching.evaluate import true_rows
 from tidings.model.event_values import FieldValue
 from tidings.model.filter.interpret import holds
@@ -80,21 +80,23 @@ class Decision:
         self._encoded = encoded
         self._recheck = recheck
         self._row_of = np.full(len(asking.rechecked), -1, np.int32)  # of residuals evaluated for all events, in truths
-        self._truths = np.empty((0, encoded.count), bool)
+        self._truths = np.empty((encoded.count, 0), bool)  # event by event: an event asks for many
 
-    def settle(self, pairs: Pairs, start: int, events: int) -> None:
-        """Leave those of the pairs that hold, with slots for outputs; their events are numbered from `start`."""
+    def settle(self, pairs: Pairs, runs: Runs, start: int, events: int) -> None:
+        """Leave what holds, with slots for outputs; events are numbered from `start`."""
         asking, odd = self._asking, self._encoded.odd[start : start + events]
-        found_events, outputs = pairs.events[: pairs.count], pairs.outputs[: pairs.count]
-        asked = np.zeros(len(asking.rechecked), np.int64)
-        _count_asked(outputs, asking.slots, asking.residual_of, asked)
-        self._evaluate_for_all(asked >= max(1.0, _WORTH_ALL * events))
-        left_events, left_slots, left_residuals = (np.empty(pairs.count, np.int32) for _ in range(3))
-        kept, left = _settle(
-            found_events, outputs, odd, asking.slots, asking.slot_of, asking.residual_of, self._row_of,
-            self._truths, start, left_events, left_slots, left_residuals,
+        runs.starts[runs.runs] = runs.count
+        self._evaluate_what_many_ask(pairs, runs, events)
+        left_events, left_slots, left_residuals = (np.empty(pairs.count + runs.count, np.int32) for _ in range(3))
+        truths = self._truths[start : start + events]
+        pairs.count, left = _settle_pairs(
+            pairs.events[: pairs.count], pairs.outputs, odd, asking.slots, asking.slot_of, asking.residual_of,
+            self._row_of, truths, left_events, left_slots, left_residuals,
         )  # fmt: skip
-        pairs.count = kept
+        runs.count, left = _settle_runs(
+            runs.events[: runs.runs], runs.starts, runs.outputs, odd, asking.slots, asking.slot_of, asking.residual_of,
+            self._row_of, truths, left_events, left_slots, left_residuals, left,
+        )  # fmt: skip
         if left:
             at, slots = left_events[:left].astype(np.int64), left_slots[:left]
             residuals = left_residuals[:left].astype(np.int64)
@@ -102,15 +104,22 @@ class Decision:
             decided = self._decided(at + start, slots, residuals)
             pairs.add(at[decided], slots[decided])
 
-    def _evaluate_for_all(self, wanted: Mask) -> None:
-        fresh = np.flatnonzero(wanted & (self._row_of < 0) & ~self._asking.rechecked)
+    def _evaluate_what_many_ask(self, pairs: Pairs, runs: Runs, events: int) -> None:
+        """Evaluate the residuals for all events that so many of these ask for that it is worth it."""
+        open_ = (self._row_of < 0) & ~self._asking.rechecked
+        if not open_.any():
+            return
+        asked = np.zeros(len(open_), np.int64)
+        for outputs in (pairs.outputs[: pairs.count], runs.outputs[: runs.count]):
+            _count_asked(outputs, self._asking.slots, self._asking.residual_of, asked)
+        fresh = np.flatnonzero(open_ & (asked >= max(1.0, _WORTH_ALL * events)))
         if not len(fresh):
             return
         few = self._encoded.count <= _FEW
         everyone = np.arange(self._encoded.count)
         rows = [self._interpreted(number) if few else self._one_holds(number, everyone) for number in fresh.tolist()]
-        self._row_of[fresh] = len(self._truths) + np.arange(len(fresh))
-        self._truths = np.vstack([self._truths, *rows])
+        self._row_of[fresh] = self._truths.shape[1] + np.arange(len(fresh))
+        self._truths = np.hstack([self._truths, np.stack(rows, axis=1)])
 
     def _decided(self, rows: Numbers, slots: npt.NDArray[np.int32], residuals: Numbers) -> Mask:
         """Which pairs hold, of a row and a residual each; -1: the filter is to be evaluated whole."""
@@ -163,32 +172,58 @@ def _count_asked(outputs: Any, slots: Any, residual_of: Any, asked: Any) -> None
             asked[np.uint64(residual_of[np.uint64(outputs[i] - slots)])] += 1
 
 
+# These two are one rule, written out twice: a function of so many arrays costs more than what it would do.
+
+
 @numba.njit(cache=True, nogil=True)
-def _settle(
+def _settle_pairs(
     events: Any, outputs: Any, odd: Any, slots: Any, slot_of: Any, residual_of: Any, row_of: Any, truths: Any,
-    start: Any, left_events: Any, left_slots: Any, left_residuals: Any,
+    left_events: Any, left_slots: Any, left_residuals: Any,
 ) -> Any:  # fmt: skip
     """Keep what holds in place, put aside what is still to be evaluated; answers how many of each."""
     kept, left = np.uint64(0), np.uint64(0)
-    for i in range(np.uint64(len(outputs))):
-        event, output = np.uint64(events[i]), outputs[i]
-        holds, residual = True, -1
-        if output >= slots:
-            entry = np.uint64(output - slots)
-            output, residual = slot_of[entry], residual_of[entry]
+    for i in range(np.uint64(len(events))):
+        event, slot = np.uint64(events[i]), outputs[i]
+        holds, residual, row = True, -1, 0
+        if slot >= slots:
+            entry = np.uint64(slot - slots)
+            slot, residual = slot_of[entry], residual_of[entry]
             row = row_of[np.uint64(residual)]
-            holds = row >= 0 and truths[np.uint64(row), np.uint64(start) + event]
-            if row < 0 or odd[event]:
-                left_events[left], left_slots[left] = event, output
-                left_residuals[left] = -1 if odd[event] else residual
-                left += np.uint64(1)
-                continue
-        elif odd[event]:
-            left_events[left], left_slots[left], left_residuals[left] = event, output, -1
+            holds = row >= 0 and truths[event, np.uint64(row)]
+        if row < 0 or odd[event]:
+            left_events[left], left_slots[left], left_residuals[left] = event, slot, -1 if odd[event] else residual
             left += np.uint64(1)
             continue
-        events[kept], outputs[kept] = event, output
+        events[kept], outputs[kept] = event, slot
         kept += np.uint64(holds)
+    return kept, left
+
+
+@numba.njit(cache=True, nogil=True)
+def _settle_runs(
+    events: Any, starts: Any, outputs: Any, odd: Any, slots: Any, slot_of: Any, residual_of: Any, row_of: Any,
+    truths: Any, left_events: Any, left_slots: Any, left_residuals: Any, left: Any,
+) -> Any:  # fmt: skip
+    """The same for runs, whose starts move as they shrink."""
+    kept, first, one = np.uint64(0), np.uint64(0), np.uint64(1)
+    for run in range(np.uint64(len(events))):
+        event, last = np.uint64(events[run]), np.uint64(starts[run + one])
+        starts[run] = kept
+        for i in range(first, last):
+            slot = outputs[i]
+            holds, residual, row = True, -1, 0
+            if slot >= slots:
+                entry = np.uint64(slot - slots)
+                slot, residual = slot_of[entry], residual_of[entry]
+                row = row_of[np.uint64(residual)]
+                holds = row >= 0 and truths[event, np.uint64(row)]
+            if row < 0 or odd[event]:
+                left_events[left], left_slots[left], left_residuals[left] = event, slot, -1 if odd[event] else residual
+                left += one
+                continue
+            outputs[kept] = slot
+            kept += np.uint64(holds)
+        first = last
     return kept, left
 
 

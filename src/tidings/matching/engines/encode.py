@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from tidings.matching.columns import Columns, Mask
 from tidings.matching.engines.entries import NULL, Entries
+from tidings.matching.engines.simd import borrowed
 from tidings.matching.hashing import hash_bytes, string_buffers
 from tidings.model.filter.columnar import ArrowArray, Codes, FilterTable
 from tidings.model.filter.tree import Path
@@ -259,11 +260,12 @@ def _compare(left: Any, left_start: int, left_end: int, right: Any, right_start:
 
 @numba.njit(cache=True, nogil=True)
 def _look_up(offsets: Any, data: Any, hashes: Any, key_offsets: Any, key_data: Any, table: Any, codes: Any) -> None:
+    data, key_offsets, key_data, table = borrowed(data), borrowed(key_offsets), borrowed(key_data), borrowed(table)
     for row in range(len(codes)):
         codes[row] = _text_code(data, offsets[row], offsets[row + 1], hashes[row], key_offsets, key_data, table)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True)
 def _text_code(data: Any, start: Any, end: Any, hashed: Any, key_offsets: Any, key_data: Any, table: Any) -> Any:
     """2i for key i; for other strings the odd number between the keys around it."""
     mask = np.uint64(len(table) - 1)

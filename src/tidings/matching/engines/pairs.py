@@ -59,15 +59,6 @@ class Runs:
         self.starts = _with_room(self.starts, self.runs, runs + 1)
         self.outputs = _with_room(self.outputs, self.count, outputs)
 
-    def move_to(self, pairs: Pairs) -> None:
-        """Write everything out as pairs."""
-        if not self.runs:
-            return
-        self.starts[self.runs] = self.count
-        lengths = np.diff(self.starts[: self.runs + 1])
-        pairs.add(np.repeat(self.events[: self.runs], lengths), self.outputs[: self.count])
-        self.clear()
-
 
 def _with_room(array: Numbers, count: int, room: int) -> Numbers:
     if len(array) - count >= room:

@@ -1,4 +1,4 @@
-"""Compare 32 bytes at once: the vector operations that the block engine is made of.
+"""Compare 32 bytes at once, and other things that engines are made of and numba has no words for.
 
 numba does not turn a loop of comparisons into one vector comparison with a bit mask, so they are
 written as LLVM vectors here; each has a plain twin (`…_plain`) that says what it does. Arrays are
@@ -107,6 +107,23 @@ def prefetch(typingctx, address):
         return context.get_dummy_value()
 
     return types.void(types.uint64), generate
+
+
+@intrinsic
+def borrowed(typingctx, array):
+    """The same array, whose references nobody counts: for a function with many that is called in a loop.
+
+    numba counts them at every call, atomically, which may take longer than the call. The array that was given
+    has to outlive this one.
+    """
+
+    def generate(context, builder, signature, arguments):
+        own = context.make_array(signature.args[0])(context, builder, arguments[0])
+        own.meminfo = cgutils.get_null_value(own.meminfo.type)
+        own.parent = cgutils.get_null_value(own.parent.type)
+        return own._getvalue()
+
+    return array(array), generate
 
 
 @intrinsic
