@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.matching.engines.pairs import Pairs, Rows, Runs, by_event
+from tidings.matching.engines.pairs import Pairs, Rows, Runs
 
 EVENTS, SLOTS = 5, 7
 PAIRS = st.lists(st.tuples(st.integers(0, EVENTS - 1), st.integers(0, SLOTS - 1)), max_size=30)
