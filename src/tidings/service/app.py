@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidings.errors import TidingsError
-from tidings.service import domains, filters, health, problems, subscriptions
+from tidings.service import delivery, domains, event_matches, filters, health, problems, subscriptions
 from tidings.service.context import Context, opened_context
 from tidings.service.data_directory import DataDirectory
 from tidings.service.problems import Problem, problem_of
@@ -49,8 +49,8 @@ def create_app(data: DataDirectory, settings: Settings | None = None) -> FastAPI
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    for router in (domains.router, subscriptions.router, filters.router, health.router):
-        app.include_router(router(cast(Context, late)))
+    for routes in (domains, subscriptions, delivery, filters, event_matches, health):
+        app.include_router(routes.router(cast(Context, late)))
     problems.install(app)
     app.add_middleware(_Shortcut, context=cast(Context, late))
     app.add_middleware(_Doorkeeper, hosts=chosen.hosts)  # the last to be added is the first to be asked

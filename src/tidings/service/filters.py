@@ -1,10 +1,9 @@
-"""Routes: what a filter makes of one event, or of the past; and what became of an event."""
+"""Routes: what a filter makes of one event, or of the past."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import json
 from typing import Any
 
 from fastapi import APIRouter
@@ -19,15 +18,12 @@ from tidings.model.filter.parse import parse_filter
 from tidings.model.infer import infer_domain
 from tidings.service import openapi
 from tidings.service.context import Context
-from tidings.service.data_directory import parts_of_key, read_json
+from tidings.service.data_directory import read_json
 from tidings.service.problems import Problem, invalid, missing
 from tidings.service.publishing import misfit
 from tidings.service.subscription_forms import read_datetime, read_filter, read_position, refuse_unknown
 from tidings.store.catalogue import JobRow
-from tidings.store.errors import LogRangeError
-from tidings.store.record import texts_of
 
-NEAR = 5
 BACKTEST = "backtest"
 
 
@@ -73,15 +69,9 @@ def router(context: Context) -> APIRouter:
         if wanted.get("from", 0) > wanted.get("to", 1 << 62):
             raise invalid("the end is before the beginning", "/to")
         if body.get("compare") is not None:
-            wanted["against"] = await _filter_of(tenant, body["compare"], known.row.name)
+            wanted["against"] = await _filter_of(context, tenant, body["compare"], known.row.name)
         job = await context.ask(context.catalogue.add_job, BACKTEST, tenant, wanted)
-        return await _answered(tenant, job, context.settings.backtest_wait_seconds)
-
-    async def _filter_of(tenant: str, id: object, domain: str) -> str:
-        row = await context.subscriptions.required(tenant, id if isinstance(id, str) else "", pointer="/compare")
-        if row.domain != domain:
-            raise invalid(f"this subscription is of the domain '{row.domain}'", "/compare")
-        return row.filter
+        return await _answered(context, tenant, job, context.settings.backtest_wait_seconds)
 
     @routes.get(
         "/jobs/{id}", summary="The answer to a backtest", tags=["filters"],
@@ -89,45 +79,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def job(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        return await _answered(tenant, id, 0.0)
-
-    async def _answered(tenant: str, id: str, wait: float) -> Response:
-        """The answer to a job, as soon as it is there; 202 where it takes longer than somebody waits."""
-        deadline = asyncio.get_running_loop().time() + wait
-        while True:
-            row: JobRow | None = await context.ask(_closed, context, id, tenant)
-            if row is None or row.kind != BACKTEST:
-                raise missing("job", id)
-            if row.closed is not None:
-                return _told(row)
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or context.pulling.closing:
-                return JSONResponse({"job": id, "state": "under way"}, 202, {"Location": f"/v1/jobs/{id}"})
-            await asyncio.sleep(min(left, 0.1))
-
-    @routes.get(
-        "/events/{position}/matches", summary="Who got an event, and who nearly did", tags=["events"],
-        responses=openapi.answers(),
-    )  # fmt: skip
-    async def matches(request: Request, position: str) -> Response:
-        tenant = await context.tokens.tenant(request)
-        if not (position.isascii() and position.isdigit() and len(position) < 19):
-            raise missing("event", position)
-        try:
-            logged = await context.ask(context.reader.event, int(position))
-        except LogRangeError:
-            raise missing("event", position) from None
-        owner, name = parts_of_key(logged.domain)
-        known = await context.domains.find(owner, name) if owner == tenant else None
-        if known is None:
-            raise missing("event", position)
-        matched, near = await context.ask(context.matching.ask, known, logged.event, logged.position, NEAR)
-        nearly = [{"subscription": miss.subscription, "failing": miss.failing, "text": str(miss)} for miss in near]
-        text = texts_of([logged.event])[0]
-        told = json.dumps({"matched": matched, "nearly": nearly}, ensure_ascii=False)
-        return Response(
-            f'{{"position":{logged.position},"event":{text},{told[1:]}', media_type="application/json"
-        )  # fmt: skip
+        return await _answered(context, tenant, id, 0.0)
 
     return routes
 
@@ -144,6 +96,28 @@ def _test(text: str, event: dict[str, Any], domain: Any) -> Response:
     return JSONResponse(
         {"matches": explanation.reason.outcome, "explanation": explanation.to_dict(), "text": str(explanation)}
     )
+
+
+async def _filter_of(context: Context, tenant: str, id: object, domain: str) -> str:
+    row = await context.subscriptions.required(tenant, id if isinstance(id, str) else "", pointer="/compare")
+    if row.domain != domain:
+        raise invalid(f"this subscription is of the domain '{row.domain}'", "/compare")
+    return row.filter
+
+
+async def _answered(context: Context, tenant: str, id: str, wait: float) -> Response:
+    """The answer to a job, as soon as it is there; 202 where it takes longer than somebody waits."""
+    deadline = asyncio.get_running_loop().time() + wait
+    while True:
+        row: JobRow | None = await context.ask(_closed, context, id, tenant)
+        if row is None or row.kind != BACKTEST:
+            raise missing("job", id)
+        if row.closed is not None:
+            return _told(row)
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0 or context.pulling.closing:
+            return JSONResponse({"job": id, "state": "under way"}, 202, {"Location": f"/v1/jobs/{id}"})
+        await asyncio.sleep(min(left, 0.1))
 
 
 def _place(context: Context, value: object, pointer: str) -> int:

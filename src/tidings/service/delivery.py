@@ -1,0 +1,104 @@
+"""Routes: what a subscription has waiting, fetched, acknowledged, streamed; and what could not be delivered."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from tidings.service import openapi
+from tidings.service.context import Context
+from tidings.service.problems import Problem, invalid
+from tidings.service.pulling import read_cursor, read_last_event_id
+from tidings.service.subscription_forms import read_position, refuse_unknown, written_time
+
+MAX_NOTIFICATIONS = 1_000  # in one answer
+MAX_WAIT_SECONDS = 60.0  # of a long poll
+_STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def router(context: Context) -> APIRouter:
+    routes = APIRouter(prefix="/v1/subscriptions", tags=["delivery"])
+
+    @routes.get("/{id}/notifications", summary="What waits; long poll", responses=openapi.answers(409))
+    async def notifications(
+        request: Request,
+        id: str,
+        limit: Annotated[int, Query(ge=1, le=MAX_NOTIFICATIONS)] = 100,
+        wait: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS)] = 0.0,
+        after: str | None = None,
+    ) -> Response:
+        tenant = await context.tokens.tenant(request)
+        place = None if after is None else read_cursor(after, "")
+        return await context.pulling.poll(tenant, id, limit=limit, wait=wait, after=place)
+
+    @routes.post(
+        "/{id}/ack", summary="Acknowledge all up to a cursor", status_code=204,
+        openapi_extra=openapi.body(openapi.CURSOR), responses=openapi.answers(409, 413, 415),
+    )  # fmt: skip
+    async def acknowledged(request: Request, id: str) -> Response:
+        tenant = await context.tokens.tenant(request)
+        body = await context.json(request)
+        refuse_unknown(body, ("cursor",))
+        end = await context.ask(lambda: context.reader.end)
+        await context.pulling.acknowledge(tenant, id, body.get("cursor"), end)
+        return Response(status_code=204)
+
+    @routes.get(
+        "/{id}/stream", summary="Server-Sent Events, resumed with Last-Event-ID",
+        responses=openapi.answers(409),
+    )  # fmt: skip
+    async def stream(request: Request, id: str) -> Response:
+        tenant = await context.tokens.tenant(request)
+        last = read_last_event_id(request.headers.get("last-event-id"))
+        if last is not None and last >= await context.ask(lambda: context.reader.end):
+            raise Problem(400, "last-event-id", "Last-Event-ID is beyond the last event")
+        pieces = await context.pulling.stream(tenant, id, last)
+        return StreamingResponse(pieces, headers=_STREAM, media_type="text/event-stream")
+
+    @routes.get(
+        "/{id}/dead-letters", summary="What could not be delivered, and why",
+        responses=openapi.answers(),
+    )  # fmt: skip
+    async def dead_letters(
+        request: Request, id: str, after: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    ) -> Response:
+        row = await context.subscriptions.required(await context.tokens.tenant(request), id)
+        place = -1 if after is None else read_cursor(after, "")
+        letters = await context.ask(context.mailboxes.dead_letters, row, place, limit + 1)
+        shown = ",".join(
+            f'{{"position":{letter.position},"reason":{_quoted(letter.reason)},"attempts":{letter.attempts},'
+            f'"time":"{written_time(letter.time)}","event":{text or "null"}}}'
+            for letter, text in letters[:limit]
+        )
+        next_ = f'"{letters[limit - 1][0].position}"' if len(letters) > limit else "null"
+        return Response(f'{{"dead_letters":[{shown}],"next":{next_}}}', media_type="application/json")
+
+    @routes.post(
+        "/{id}/dead-letters:redrive", summary="Try to deliver dead letters once more",
+        openapi_extra=openapi.body(openapi.REDRIVE), responses=openapi.answers(413, 415),
+    )  # fmt: skip
+    async def redrive(request: Request, id: str) -> Response:
+        tenant = await context.tokens.tenant(request)
+        body = await context.json(request)
+        refuse_unknown(body, ("positions",))
+        wanted = body.get("positions")
+        if wanted is not None:
+            if not isinstance(wanted, list):
+                raise invalid("positions are a list of integers; leave them out for all", "/positions")
+            wanted = [read_position(position, f"/positions/{at}") for at, position in enumerate(wanted)]
+        row = await context.subscriptions.required(tenant, id)
+        await context.ask(context.mailboxes.take_in_overflow, row)
+        positions = await context.ask(context.deliveries.redrive, row.key, wanted)
+        context.webhooks.changed(row)
+        context.mailboxes.nudge(row.key)
+        return JSONResponse({"positions": positions})
+
+    return routes
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
