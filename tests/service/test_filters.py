@@ -86,6 +86,16 @@ def test_a_backtest_is_asked_of_the_driver_and_answered_when_it_is_there(stocks:
     assert stocks.client.get(f"/v1/jobs/{stocks.job.id}").json()["count"] == 3
 
 
+def test_filters_of_a_time_when_the_domain_was_another_keep_nobody_from_asking(stocks: Any) -> None:
+    changed = stocks.subscribe("volume > 5", id="changed")["id"]
+    stocks.client.delete(f"/v1/subscriptions/{stocks.subscribe('volume > 6')['id']}")
+    stocks.client.patch(f"/v1/subscriptions/{changed}", json={"filter": "price > 5"})
+    attributes = [{"name": "symbol", "type": "string"}, {"name": "price", "type": "double"}]
+    stocks.describe(form={"attributes": attributes})
+    (position,) = stocks.publish({"symbol": "OIL", "price": 6})
+    assert stocks.client.get(f"/v1/events/{position}/matches").json()["matched"] == ["changed"]
+
+
 def test_a_backtest_that_takes_long_is_found_later(stocks: Any) -> None:
     answer = stocks.client.post("/v1/filters:backtest", json={"domain": "stocks", "filter": "TRUE"})
     assert answer.status_code == 202

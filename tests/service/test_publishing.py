@@ -176,6 +176,23 @@ def test_publishers_are_slowed_when_the_driver_is_too_far_behind(make_gateway: C
         assert time.monotonic() < deadline
 
 
+def test_what_was_behind_when_the_gateway_ended_is_behind_when_it_begins_again(
+    make_gateway: Callable[..., Any],
+) -> None:
+    gateway = make_gateway(max_lag_events=50)
+    for _ in range(3):
+        gateway.publish_many(20)
+    replace_json(gateway.data.driver_status, {"time": 1e12, "domains": {"default.stocks": {"reached": 5}}})
+    gateway.restart()
+    assert gateway.client.get("/v1/health").json()["domains"]["stocks"]["lag_events"] == 55
+    assert post(gateway, {"price": 1}).status_code == 429
+    replace_json(gateway.data.driver_status, {"time": 1e12, "domains": {"default.stocks": {"reached": 40}}})
+    deadline = time.monotonic() + 10
+    while gateway.client.get("/v1/health").json()["domains"]["stocks"]["lag_events"] != 20:
+        assert time.monotonic() < deadline
+    assert post(gateway, {"price": 1}).status_code == 200
+
+
 def test_bodies_beyond_what_the_service_holds_are_asked_to_come_again() -> None:
     bodies = Bodies(100)
     with bodies.held() as one, bodies.held() as other:

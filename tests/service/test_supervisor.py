@@ -19,7 +19,7 @@ import pytest
 
 from tidings.errors import TidingsError
 from tidings.service import supervisor as module
-from tidings.service.data_directory import DataDirectory, DataDirectoryError
+from tidings.service.data_directory import CATALOGUE, DataDirectory, DataDirectoryError
 from tidings.service.supervisor import Plan, Supervisor, prepared
 from tidings.store.catalogue import Catalogue
 
@@ -195,11 +195,21 @@ def test_a_token_of_another_catalogue_is_refused(tmp_path: Path) -> None:
 
 def test_commands_of_the_children_carry_what_was_asked_for(tmp_path: Path) -> None:
     plan = Plan(
-        DataDirectory(tmp_path), host="::", port=81, master="local[2]", catalogue="postgresql://db/t", recover=True,
+        DataDirectory(tmp_path), host="::", port=81, master="local[2]", recover=True, retain=("7d", "2gb"),
         dev_webhooks=True, certificate=Path("c.pem"), key=Path("k.pem"), allowed_hosts=("example.org",),
     )  # fmt: skip
     assert plan.url == "https://[::1]:81"
     gateway, driver = " ".join(plan.gateway()), " ".join(plan.driver())
-    assert "--host :: --port 81 --catalogue postgresql://db/t --certificate c.pem --key k.pem" in gateway
+    assert "--host :: --port 81 --certificate c.pem --key k.pem --retain 7d --retain 2gb" in gateway
     assert gateway.endswith("--allow-host example.org --development")
-    assert "--master local[2] --catalogue postgresql://db/t --recover" in driver
+    assert "--master local[2] --recover" in driver
+
+
+def test_the_catalogue_and_its_password_are_not_to_be_seen_among_the_processes(tmp_path: Path) -> None:
+    plan = Plan(DataDirectory(tmp_path), catalogue="postgresql://tidings:secret@db/t")
+    assert "secret" not in " ".join([*plan.gateway(), *plan.driver()])
+    supervisor = Supervisor(plan)
+    for child in (supervisor.gateway, supervisor.driver):
+        assert child.environment is not None
+        assert child.environment[CATALOGUE] == plan.catalogue
+    assert CATALOGUE not in Plan(DataDirectory(tmp_path)).environment()

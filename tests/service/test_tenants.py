@@ -75,6 +75,15 @@ def test_every_route_is_asked_by_a_stranger(furnished: Any) -> None:
     assert asked | OWN == known
 
 
+def test_every_route_but_that_of_health_wants_a_token(furnished: Any) -> None:
+    document = furnished.client.get("/v1/openapi.json").json()
+    nobody = furnished.client_of(None)
+    for path, methods in document["paths"].items():
+        for method in methods:
+            answer = nobody.request(method, re.sub(r"\{[a-z]+\}", "1", path), json={})
+            assert answer.status_code == (200 if path == "/v1/health" else 401), (method, path)
+
+
 def test_the_same_names_are_different_things_to_different_tenants(furnished: Any) -> None:
     stranger = furnished.stranger()
     attributes = {"attributes": [{"name": "colour", "type": "string"}]}

@@ -106,7 +106,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def stocks(server: Any) -> Iterator[Any]:
-    """One tenant for all: a gateway goes on looking into the mailboxes of every domain that has had a webhook."""
+    """One tenant for all: a gateway looks into the mailboxes of every domain that has a webhook."""
     tenant = server.new_tenant()
     tenant.describe()
     yield tenant
@@ -166,6 +166,34 @@ def test_notifications_come_in_order_one_after_the_other(stocks: Any, receiver: 
     stocks.load(positions[70:], made["id"])
     wait_for(lambda: len(receiver.requests) >= 100)
     assert receiver.positions() == positions
+
+
+def test_what_failed_is_tried_again_when_its_time_has_come_and_not_at_the_next_full_second(
+    stocks: Any, receiver: Receiver
+) -> None:
+    receiver.answers += [status("500 No"), status("500 No")]
+    made = subscribe(stocks, receiver)
+    stocks.load(stocks.publish_many(1), made["id"])
+    wait_for(lambda: receiver.requests)
+    began = time.monotonic()
+    wait_for(lambda: len(receiver.requests) == 3)
+    assert time.monotonic() - began < 0.8  # two pauses of 0.05 s
+
+
+def test_a_domain_is_looked_at_for_as_long_as_it_has_webhooks(gateway: Any, receiver: Receiver) -> None:
+    gateway.describe()
+    key = f"{gateway.name}.stocks"
+    made = [subscribe(gateway, receiver)["id"] for _ in range(2)]
+    looked_at = lambda: key in gateway.context.mailboxes.looked_at  # noqa: E731
+    assert looked_at()
+    gateway.client.delete(f"/v1/subscriptions/{made[0]}")
+    gateway.client.patch(f"/v1/subscriptions/{made[1]}", json={"delivery": {"mode": "pull"}})
+    wait_for(lambda: not looked_at())
+    again = {"mode": "webhook", "url": receiver.url}
+    gateway.client.patch(f"/v1/subscriptions/{made[1]}", json={"delivery": again})
+    stocks_positions = gateway.publish_many(1)
+    gateway.load(stocks_positions, made[1])
+    wait_for(lambda: receiver.positions() == stocks_positions)
 
 
 FAILURES = {

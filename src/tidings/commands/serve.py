@@ -15,7 +15,8 @@ import typer
 from rich.console import Console
 
 from tidings.errors import TidingsError
-from tidings.service.data_directory import DEFAULT_DATA, DataDirectory
+from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, DataDirectory
+from tidings.service.retention_limits import read_limits
 
 if TYPE_CHECKING:
     from tidings.service.supervisor import Plan
@@ -38,6 +39,7 @@ class Request:
     certificate: Path | None = None
     key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
+    retain: tuple[str, ...] = ()
 
 
 def serve(
@@ -49,7 +51,12 @@ def serve(
     master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
     catalogue: Annotated[
         str | None,
-        typer.Option("--catalogue", metavar="URL", help="postgresql://…; without it, a file in the data directory."),
+        typer.Option(
+            "--catalogue",
+            metavar="URL",
+            envvar=CATALOGUE,
+            help="postgresql://…; without it, a file in the data directory. A password is safer in the variable.",
+        ),
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Feed it real flights, and show who is told of what.")] = False,
     recover: Annotated[
@@ -65,6 +72,14 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A name that requests may come in by.")
     ] = None,
+    retain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--retain",
+            metavar="LIMIT",
+            help="How long events are kept that nobody needs any more: 7d, 12h, 50gb, forever. By default 7d.",
+        ),
+    ] = None,
 ) -> None:
     """Publish, match and deliver, until Ctrl-C or SIGTERM; started again, it goes on where it was.
 
@@ -75,8 +90,9 @@ def serve(
     """
     if (certificate is None) != (key is None):
         raise typer.BadParameter("--certificate and --key go together")
-    hosts = tuple(allow_host or ())
-    request = Request(host, port, data, master, catalogue, demo, recover, dev_webhooks, certificate, key, hosts)
+    hosts, limits = tuple(allow_host or ()), tuple(retain or ())
+    read_limits(limits)  # told here, rather than by the gateway
+    request = Request(host, port, data, master, catalogue, demo, recover, dev_webhooks, certificate, key, hosts, limits)
     run(request, Console())
 
 
@@ -102,6 +118,7 @@ def run(request: Request, console: Console) -> None:
         certificate=request.certificate,
         key=request.key,
         allowed_hosts=request.allowed_hosts,
+        retain=request.retain,
         output=output,
     )
     with prepared(plan) as new, contextlib.ExitStack() as ended:

@@ -22,6 +22,7 @@ from tidings.service.matching_now import MatchingNow
 from tidings.service.metrics import LogEnd, Metrics
 from tidings.service.publishing import Publisher
 from tidings.service.pulling import Pulling
+from tidings.service.retention import Retention
 from tidings.service.security import Tokens
 from tidings.service.settings import Settings
 from tidings.service.subscribing import Subscribing
@@ -76,9 +77,13 @@ class Context:
             self.catalogue, self.subscriptions, self.mailboxes, self.deliveries, sender, self.metrics,
             settings.webhooks, self.delivering,
         )  # fmt: skip
+        self.retention = Retention(
+            self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain,
+            settings.retain_seconds, self.storing,
+        )  # fmt: skip
         self.subscribing = Subscribing(
             data, self.catalogue, self.reader, self.deliveries, self.subscriptions, self.domains, self.mailboxes,
-            self.webhooks, self.lag, self.log_end, settings, self.storing,
+            self.webhooks, self.lag, self.log_end, self.retention, settings, self.storing,
         )  # fmt: skip
         for pool in (self.storing, self.delivering, self.reading):
             opened.callback(pool.shutdown)  # before the stores are closed that they ask
@@ -109,10 +114,12 @@ async def opened_context(data: DataDirectory, settings: Settings) -> AsyncIterat
             data.write_token(secret)
         await context.subscribing.start()
         await context.webhooks.start()
+        context.retention.start()
         try:
             yield context
         finally:
             context.close()
+            await context.retention.stop()
             await context.webhooks.stop()
             await context.subscribing.stop()
             await context.mailboxes.stop()

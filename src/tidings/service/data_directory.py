@@ -28,6 +28,7 @@ from tidings.errors import TidingsError
 
 DEFAULT_DATA = "tidings-data"
 DEFAULT_TENANT = "default"
+CATALOGUE = "TIDINGS_CATALOGUE"  # in the environment: a URL, whose password is not to be seen among the processes
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tidings import pipeline
 from tidings.errors import TidingsError
 from tidings.pipeline.session import STREAMING
-from tidings.service.data_directory import DataDirectory, replace_json
+from tidings.service.data_directory import CATALOGUE, DataDirectory, replace_json
 from tidings.service.driver_jobs import Jobs
 from tidings.service.driver_stream import Context, DomainStream
 from tidings.store.catalogue import Catalogue, CatalogueError
@@ -197,7 +197,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tidings.service.driver", description="Match on Spark.")
     parser.add_argument("directory", metavar="DIR", help="the data directory of the service")
     parser.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master")
-    parser.add_argument("--catalogue", metavar="URL", help="of PostgreSQL; a file of the data directory by default")
+    described = f"of PostgreSQL; without, and without {CATALOGUE}, a file of the data directory"
+    parser.add_argument("--catalogue", metavar="URL", default=os.environ.get(CATALOGUE), help=described)
     parser.add_argument("--recover", action="store_true", help="go on without a checkpoint that does not fit")
     parser.add_argument("--supervised", action="store_true", help="end when the process that started this one has")
     given: Any = parser.parse_args(arguments)

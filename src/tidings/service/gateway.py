@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -21,7 +22,8 @@ import uvicorn
 from tidings.errors import TidingsError
 from tidings.service.app import create_app
 from tidings.service.context import Context
-from tidings.service.data_directory import DEFAULT_DATA, DataDirectory
+from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, DataDirectory
+from tidings.service.retention_limits import read_limits
 from tidings.service.security import check_bind
 from tidings.service.settings import LOOPBACK_HOSTS, Settings
 
@@ -70,12 +72,14 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("data", nargs="?", default=DEFAULT_DATA, help="the data directory")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen at")
     parser.add_argument("--port", type=int, default=8080, help="the port to listen at; 0 takes a free one")
-    parser.add_argument("--catalogue", help="a PostgreSQL URL; without, a file in the data directory")
+    described = f"a PostgreSQL URL; without, and without {CATALOGUE}, a file in the data directory"
+    parser.add_argument("--catalogue", default=os.environ.get(CATALOGUE), help=described)
     parser.add_argument("--certificate", help="the file of a TLS certificate")
     parser.add_argument("--key", help="the file of its key")
     parser.add_argument("--allow-host", action="append", default=[], help="a name that requests may be addressed to")
     parser.add_argument("--development", action="store_true", help="let webhooks go to this machine, by http too")
     parser.add_argument("--max-lag", type=int, help="events of a domain that may wait to be matched")
+    parser.add_argument("--retain", action="append", help="how long events are kept, as 7d, 50gb or forever")
     parser.add_argument("--log-level", default="warning", help="debug, info, warning or error")
     return parser
 
@@ -87,6 +91,8 @@ def settings_of(given: argparse.Namespace) -> Settings:
     )
     if given.max_lag is not None:
         settings = replace(settings, max_lag_events=given.max_lag)
+    if given.retain:
+        settings = replace(settings, retain=read_limits(given.retain))
     return settings
 
 

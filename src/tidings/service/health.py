@@ -27,13 +27,15 @@ def router(context: Context) -> APIRouter:
             "status": "ok" if driver == "running" else "degraded",
             "gateway": {"state": "running", "seconds": round(time.time() - began, 1)},
             "driver": {"state": driver},
-            "log": {"end": context.log_end.position},
+            "log": {"start": context.log_end.start, "end": context.log_end.position},
         }
         if "authorization" in request.headers:
             tenant = await context.tokens.tenant(request)
             rows = await context.ask(context.catalogue.domains, tenant)
             told["domains"] = {row.name: _domain(context, row.key) for row in rows}
             if tenant == context.settings.operator:
+                held = context.retention.held_by
+                told["log"]["held"] = None if held is None else {"position": held.position, "by": held.who}
                 problem = context.lag.problem or context.lag.status.get("problem")
                 told["driver"] |= {"problem": problem, "pid": context.lag.status.get("pid")}
         return JSONResponse(told)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from tidings.service.data_directory import DataDirectory, DataDirectoryError
@@ -18,7 +19,7 @@ _KEPT = 4096  # positions of a domain whose counts are kept
 
 
 class Counted:
-    """The events of one domain that were appended since the gateway began."""
+    """The events of one domain that were appended, or were there and not matched when the gateway began."""
 
     __slots__ = ("counts", "last", "positions", "total")
 
@@ -73,6 +74,13 @@ class Lag:
             counted = self._counted[key] = Counted(min(self._start, end))
         counted.add(end, count)
 
+    def found(self, key: str, parts: Iterable[tuple[int, int]]) -> None:
+        """Count what was in the log before the gateway began and may wait: parts of a domain, each (first, count)."""
+        counted = self._counted[key] = Counted(max(self.reached(key), 0))
+        for first, count in parts:
+            counted.add(first + count, count)
+            counted.keep()
+
     def read(self) -> None:
         """Take in the driver's status; to be called about once a second."""
         try:
@@ -96,7 +104,7 @@ class Lag:
         return reached if isinstance(reached, int) else -1
 
     def of(self, key: str) -> int:
-        """Events of a domain, published since the gateway began, that may still wait to be matched."""
+        """Events of a domain that may still wait to be matched."""
         counted = self._counted.get(key)
         return 0 if counted is None else counted.lag(self.reached(key))
 

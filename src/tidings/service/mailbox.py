@@ -121,6 +121,14 @@ class Mailboxes:
         found.sort()
         return found[:limit]
 
+    def waiting_before(self, key: str, position: int) -> list[int]:
+        """The filters of a domain, by number, that have something waiting before a position."""
+        box = self._box(key)
+        if box is None:
+            return []
+        _, numbers = box.store.woken(-1)  # all that have anything
+        return [number for number in numbers if box.store.positions_of(number, before=position, limit=1)]
+
     def redriven(self, row: SubscriptionRow, limit: int) -> list[Waiting]:
         """What was dead and is to be delivered once more."""
         positions = self._deliveries.redriven(row.key, limit=limit)
@@ -202,6 +210,15 @@ class Mailboxes:
         """Look at a domain's mailboxes from now on, for `on_woken`, whether anybody waits or not."""
         self._watched.add(key)
         self._start_polling(key)
+
+    @property
+    def looked_at(self) -> frozenset[str]:
+        """The domains whose mailboxes are looked at, again and again."""
+        return frozenset(self._pollers)
+
+    def unwatch(self, key: str) -> None:
+        """Look at a domain's mailboxes only while somebody waits."""
+        self._watched.discard(key)
 
     def _start_polling(self, key: str) -> None:
         if key not in self._pollers:

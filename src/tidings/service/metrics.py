@@ -102,9 +102,10 @@ class Metrics:
 
 
 class LogEnd:
-    """The end of the log as it was last seen, so that asking for metrics asks no store."""
+    """The ends of the log as they were last seen, so that asking for metrics asks no store."""
 
     def __init__(self) -> None:
+        self.start = 0
         self.position = 0
 
 
@@ -140,6 +141,7 @@ class _Driver(Collector):
         up = 1 if self._lag.driver == "running" else 0
         yield GaugeMetricFamily("tidings_driver_up", "Whether the driver was heard of lately", value=up)
         yield GaugeMetricFamily("tidings_log_end_position", "The next event's position", value=self._log_end.position)
+        yield GaugeMetricFamily("tidings_log_start_position", "The oldest event's position", value=self._log_end.start)
         lags = {key: self._lag.of(key) for key in self._lag.domains()}
         shown = heapq.nlargest(_DOMAINS, lags, key=lambda key: lags[key])
         behind = GaugeMetricFamily(

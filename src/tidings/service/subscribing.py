@@ -15,8 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from tidings.errors import TidingsError
 from tidings.model.filter.parse import parse_filter
+from tidings.service.background import Background
 from tidings.service.data_directory import DataDirectory, DataDirectoryError, read_json
 from tidings.service.known_domains import KnownDomains
 from tidings.service.known_subscriptions import KnownSubscriptions
@@ -24,6 +24,7 @@ from tidings.service.lag import Lag
 from tidings.service.mailbox import Mailboxes
 from tidings.service.metrics import LogEnd
 from tidings.service.problems import Problem, invalid
+from tidings.service.retention import Retention
 from tidings.service.settings import Settings
 from tidings.service.subscription_forms import Form, Patch, Start
 from tidings.service.webhooks import Webhooks
@@ -42,7 +43,7 @@ class Subscribing:
     def __init__(
         self, data: DataDirectory, catalogue: Catalogue, log: LogReader, deliveries: Deliveries,
         subscriptions: KnownSubscriptions, domains: KnownDomains, mailboxes: Mailboxes, webhooks: Webhooks, lag: Lag,
-        log_end: LogEnd, settings: Settings, executor: Executor,
+        log_end: LogEnd, retention: Retention, settings: Settings, executor: Executor,
     ) -> None:  # fmt: skip
         self._data = data
         self._catalogue = catalogue
@@ -54,9 +55,10 @@ class Subscribing:
         self._webhooks = webhooks
         self._lag = lag
         self._log_end = log_end
+        self._retention = retention
         self._settings = settings
         self._executor = executor
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweeping = Background("looking after subscriptions", settings.sweep_seconds, self._sweep)
         self._purged = time.monotonic()
 
     async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
@@ -72,6 +74,12 @@ class Subscribing:
         return row
 
     def _create(self, tenant: str, form: Form) -> SubscriptionRow:
+        if form.start == "latest":
+            return self._made(tenant, form, None)
+        with self._retention.lock:
+            return self._made(tenant, form, self._replay_from(form.start))
+
+    def _made(self, tenant: str, form: Form, replay_from: int | None) -> SubscriptionRow:
         made = self._catalogue.create(
             NewSubscription(
                 tenant=tenant,
@@ -84,7 +92,7 @@ class Subscribing:
                 labels=form.labels,
                 expires=form.expires,
                 paused=form.paused,
-                replay_from=self._replay_from(form.start),
+                replay_from=replay_from,
             )
         )
         self._catalogue.activate(made.filters[-1].number, self._log.end)
@@ -161,12 +169,11 @@ class Subscribing:
         """Finish what a crash has left half done, and look after subscriptions from now on."""
         await self._do(self._finish)
         await self._do(self._look_around)
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep(), name="sweeping")
+        await self._do(self._count_waiting)
+        self._sweeping.start()
 
     async def stop(self) -> None:
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
+        await self._sweeping.stop()
 
     def _finish(self) -> None:
         unfinished = [row.number for row in self._catalogue.unfinished()]
@@ -175,25 +182,28 @@ class Subscribing:
             _logger.info("finished %d subscriptions that were being made or changed", len(unfinished))
 
     async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.sweep_seconds)
-            try:
-                await self._do(self._look_around)
-                for row in await self._do(self._expire):
-                    self._changed(row)
-                for tenant, id in await self._do(self._close_replays):
-                    row = await self._do(self._now, tenant, id)
-                    if row is not None:
-                        self._changed(row)
-                if time.monotonic() - self._purged > _PURGE_SECONDS:
-                    self._purged = time.monotonic()
-                    await self._do(self._purge)
-            except (TidingsError, OSError) as error:
-                _logger.warning("looking after subscriptions: %s", error)
+        await self._do(self._look_around)
+        for row in await self._do(self._expire):
+            self._changed(row)
+        for tenant, id in await self._do(self._close_replays):
+            row = await self._do(self._now, tenant, id)
+            if row is not None:
+                self._changed(row)
+        if time.monotonic() - self._purged > _PURGE_SECONDS:
+            self._purged = time.monotonic()
+            await self._do(self._purge)
+
+    def _count_waiting(self) -> None:
+        """What was published before the gateway began, and is not matched yet."""
+        start, end = self._log.start, self._log.end
+        for row in self._catalogue.domains():
+            reached = max(self._lag.reached(row.key), start)
+            if reached < end:
+                self._lag.found(row.key, self._log.parts(reached, end, row.key))
 
     def _look_around(self) -> None:
         self._lag.read()
-        self._log_end.position = self._log.end
+        self._log_end.start, self._log_end.position = self._log.start, self._log.end
 
     def _expire(self) -> list[SubscriptionRow]:
         ended = []

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import IO, Any
 
 from tidings.errors import TidingsError
-from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory, DataDirectoryError
+from tidings.service.data_directory import CATALOGUE, DEFAULT_TENANT, DataDirectory, DataDirectoryError
 from tidings.store.catalogue import Catalogue
 from tidings.store.errors import LogBusyError
 from tidings.store.files import WriterLock
@@ -55,6 +55,7 @@ class Plan:
     certificate: Path | None = None  # of TLS, with its key
     key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()  # names that requests may be addressed to
+    retain: tuple[str, ...] = ()  # limits of the log; without any, the gateway's own
     output: Path | None = None  # where the children write what they have to say; None: where the supervisor does
 
     @property
@@ -65,20 +66,24 @@ class Plan:
 
     def gateway(self) -> list[str]:
         command = [sys.executable, "-m", "tidings.service.gateway", str(self.data.path)]
-        command += ["--host", self.host, "--port", str(self.port), *self._catalogue()]
+        command += ["--host", self.host, "--port", str(self.port)]
         for option, value in (("--certificate", self.certificate), ("--key", self.key)):
             command += [] if value is None else [option, str(value)]
+        for limit in self.retain:
+            command += ["--retain", limit]
         for name in self.allowed_hosts:
             command += ["--allow-host", name]
         return command + (["--development"] if self.dev_webhooks else [])
 
     def driver(self) -> list[str]:
         command = [sys.executable, "-m", "tidings.service.driver", str(self.data.path), "--supervised"]
-        command += ["--master", self.master, *self._catalogue()]
+        command += ["--master", self.master]
         return command + (["--recover"] if self.recover else [])
 
-    def _catalogue(self) -> list[str]:
-        return [] if self.catalogue is None else ["--catalogue", self.catalogue]
+    def environment(self) -> dict[str, str]:
+        """Of the children: what others must not see on their command lines."""
+        given = {name: value for name, value in os.environ.items() if name != CATALOGUE}
+        return given if self.catalogue is None else given | {CATALOGUE: self.catalogue}
 
 
 @contextlib.contextmanager
@@ -122,6 +127,7 @@ class Child:
     command: list[str]
     is_ready: Callable[[int], bool]  # by its process id
     output: Path | None
+    environment: dict[str, str] | None = None  # None: as that of the supervisor
     ready: bool = False  # has been, at any time
     crashes: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -137,6 +143,7 @@ class Child:
             # A session of its own: Ctrl-C is the supervisor's to pass on, and what a crash leaves can be killed.
             self.process = subprocess.Popen(
                 self.command,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -197,8 +204,9 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         plan = self.plan
-        self.gateway = Child("gateway", plan.gateway(), lambda _: _accepts(plan), plan.output)
-        self.driver = Child("driver", plan.driver(), lambda pid: _matches(plan, pid), plan.output)
+        environment = plan.environment()
+        self.gateway = Child("gateway", plan.gateway(), lambda _: _accepts(plan), plan.output, environment)
+        self.driver = Child("driver", plan.driver(), lambda pid: _matches(plan, pid), plan.output, environment)
 
     def run(self, on_ready: Callable[[], None] = lambda: None, *, ending: Callable[[], None] = lambda: None) -> None:
         """Until SIGINT or SIGTERM, or until `stopped` is set; raises where a child cannot be started.

@@ -13,6 +13,7 @@ attempt under way, all together have a bounded number; turns are short, so that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
@@ -33,6 +34,7 @@ from tidings.store.deliveries import Attempt, Deliveries
 GONE = "the receiver answered 410 Gone"
 _AT_ONCE = 64  # notifications that are read at a time
 _PAGE = 1_000
+_LOOK_SECONDS = 30.0  # between looks at what is due, where nobody tells of anything
 _logger = logging.getLogger(__name__)
 
 
@@ -69,6 +71,7 @@ class Webhooks:
         self._busy: set[int] = set()  # whose turn it is
         self._again: set[int] = set()  # woken meanwhile
         self._stumbled: set[int] = set()  # whose turn was cut short by a store
+        self._failure = asyncio.Event()  # there is something more to be tried again
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -111,6 +114,9 @@ class Webhooks:
             numbers = self._numbers.get(known.domain, {})
             for number in known.numbers:
                 numbers.pop(number, None)
+            if not numbers:
+                self._numbers.pop(known.domain, None)
+                self._mailboxes.unwatch(known.domain)
 
     def _add(self, row: SubscriptionRow) -> str:
         """Know a subscription; answers the key of its domain."""
@@ -133,19 +139,25 @@ class Webhooks:
     async def _look(self) -> None:
         """Give turns to what is due, and to what a store has cut short."""
         while True:
-            pause = 1.0
+            self._failure.clear()
+            stumbled, self._stumbled = self._stumbled, set()
+            pause = _LOOK_SECONDS
             try:
                 for attempt in await self._do(self._deliveries.due, _now()):
                     self._give_turn(attempt.subscription)
                 next_due = await self._do(self._deliveries.next_due)
                 if next_due is not None:
-                    pause = min(max((next_due - _now()) / 1e6, 0.05), 1.0)
-            except (TidingsError, OSError) as error:
-                _logger.warning("webhooks: %s", error)
-            stumbled, self._stumbled = self._stumbled, set()
-            await asyncio.sleep(max(pause, self._settings.stumbled_seconds) if stumbled else pause)
-            for key in stumbled:
-                self._give_turn(key)
+                    pause = min(max((next_due - _now()) / 1e6, 0.05), pause)
+            except Exception as error:  # whatever it is, attempts go on
+                _logger.warning("webhooks: %s", error, exc_info=not isinstance(error, TidingsError | OSError))
+                pause = self._settings.stumbled_seconds
+            if stumbled:
+                await asyncio.sleep(self._settings.stumbled_seconds)
+                for key in stumbled:
+                    self._give_turn(key)
+                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._failure.wait(), pause)
 
     def _give_turn(self, key: int) -> None:
         if key in self._busy:
@@ -153,6 +165,10 @@ class Webhooks:
         elif key in self._known and key not in self._queued:
             self._queued.add(key)
             self._queue.put_nowait(key)
+
+    def _stumble(self, key: int) -> None:
+        self._stumbled.add(key)
+        self._failure.set()
 
     async def _work(self) -> None:
         """Give one turn after the other."""
@@ -165,10 +181,10 @@ class Webhooks:
                 more = key in self._known and await self._some(key)
             except (TidingsError, OSError) as error:
                 _logger.warning("webhook of the subscription with the key %d: %s", key, error)
-                self._stumbled.add(key)
+                self._stumble(key)
             except Exception:
                 _logger.exception("webhook of the subscription with the key %d", key)
-                self._stumbled.add(key)
+                self._stumble(key)
             finally:
                 self._busy.discard(key)
             if more or key in self._again:
@@ -230,7 +246,9 @@ class Webhooks:
             await self._disable(row)
             return False
         self._metrics.attempted("failed")
-        return await self._do(self._failed, row, position, outcome, attempt, redriven) is True
+        given_up = await self._do(self._failed, row, position, outcome, attempt, redriven) is True
+        self._failure.set()
+        return given_up
 
     def _delivered(self, key: int, position: int, redriven: bool) -> None:
         if redriven:

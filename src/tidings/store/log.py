@@ -129,16 +129,11 @@ class Log(LogReader):
 
         Events leave by pages, so that up to a page more is kept; the space is used again by new ones.
         """
-        limits = [self.start]
+        limit = self.kept_from(max_age=max_age, max_bytes=max_bytes)
         if from_position is not None:
             if not 0 <= from_position <= self.end:
                 raise LogRangeError(f"log: cannot keep from position {from_position}, for the log ends at {self.end}")
-            limits.append(from_position)
-        if max_age is not None:
-            limits.append(self.position_at(dt.datetime.now(dt.UTC) - max_age))
-        if max_bytes is not None:
-            limits.append(self._position_of_newest(max_bytes))
-        limit = max(limits)
+            limit = max(limit, from_position)
         while self._do(lambda: self._remove_before(limit)):
             pass
         return self.start
@@ -325,17 +320,6 @@ class Log(LogReader):
                 "they are kept is known when the log is opened again, which it has to be"
             )
             raise self._failed from error
-
-    def _position_of_newest(self, max_bytes: int) -> int:
-        sizes = "SELECT first, count, length(events) + coalesce(length(attributes), 0) FROM pages ORDER BY first DESC"
-        at = total = 0
-        with self._lock, translated("cannot read"):
-            for first, count, size in self._connection.cursor().execute(sizes):
-                total += size
-                if total > max_bytes:
-                    return int(first + count)
-                at = first
-        return int(at)
 
     def _remove_before(self, limit: int) -> bool:
         """Remove some pages that lie wholly before a position; whether there are more."""

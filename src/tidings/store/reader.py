@@ -143,6 +143,26 @@ class LogReader:
                 high = max(low, page[0][0])
         return low
 
+    def kept_from(self, *, max_age: dt.timedelta | None = None, max_bytes: int | None = None) -> int:
+        """The first position that these limits keep: events that are no older, and the newest of so many bytes."""
+        limits = [self.start]
+        if max_age is not None:
+            limits.append(self.position_at(dt.datetime.now(dt.UTC) - max_age))
+        if max_bytes is not None:
+            limits.append(self._position_of_newest(max_bytes))
+        return max(limits)
+
+    def _position_of_newest(self, max_bytes: int) -> int:
+        sizes = "SELECT first, count, length(events) + coalesce(length(attributes), 0) FROM pages ORDER BY first DESC"
+        at = total = 0
+        with self._lock, translated("cannot read"):
+            for first, count, size in self._connection.cursor().execute(sizes):
+                total += size
+                if total > max_bytes:
+                    return int(first + count)
+                at = first
+        return int(at)
+
     def advance(
         self, start: int, *, domain: str | None = None, events: int | None = None, end: int | None = None
     ) -> int:
@@ -186,6 +206,12 @@ class LogReader:
         if not 0 <= start <= end <= last:
             raise LogRangeError(f"log: positions {start} to {end} were asked for, and the log ends at {last}")
         return start, end
+
+    def parts(self, start: int, end: int, domain: str) -> Iterator[tuple[int, int]]:
+        """How the events of a domain lie in positions [start, end): the first and the number of each part."""
+        for first, count in self._headers(start, end, domain):
+            begin = max(first, start)
+            yield begin, min(first + count, end) - begin
 
     def _headers(self, start: int, end: int, domain: str) -> Iterator[Sequence[Any]]:
         while rows := self._ask(_HEADERS + " LIMIT 1000", start, end, domain):

@@ -1,0 +1,164 @@
+"""The log is cut where the operator wants it, and never before what somebody needs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Any
+
+import pytest
+from tests.service.conftest import Gateway, until
+
+from tidings.service.data_directory import replace_json
+from tidings.service.retention_limits import KEPT_BY_DEFAULT, Limits, RetentionError, read_limits
+
+NOTHING = Limits(max_bytes=0)
+
+
+@pytest.fixture
+def strict(make_gateway: Any) -> Gateway:
+    """A gateway that keeps only what is needed, and looks when it is told to."""
+    gateway: Gateway = make_gateway(retain=NOTHING, retain_seconds=3600.0)
+    return gateway
+
+
+def told_by_driver(gateway: Gateway, reached: int, *, pid: int = 7, state: str = "running") -> None:
+    """A driver that says how far it is."""
+    domains = {f"{gateway.name}.stocks": {"state": state, "reached": reached}}
+    status = {"pid": pid, "time": time.time(), "state": "running", "domains": domains}
+    replace_json(gateway.data.driver_status, status)
+    gateway.context.lag.read()
+
+
+def matched(gateway: Gateway) -> None:
+    """All that was published is matched, and was a while ago."""
+    told_by_driver(gateway, gateway.end)
+    gateway.context.retention.once()
+
+
+def one_by_one(gateway: Gateway, count: int) -> list[int]:
+    """Events in pages of their own: the log is cut between pages."""
+    return [gateway.publish_many(1)[0] for _ in range(count)]
+
+
+def test_what_nobody_needs_is_removed(strict: Gateway) -> None:
+    one_by_one(strict, 5)
+    matched(strict)
+    assert strict.context.retention.once() == 5
+    assert strict.client.get("/v1/events/4/matches").status_code == 404
+    assert one_by_one(strict, 1) == [5]
+
+
+def test_what_a_stream_has_not_matched_stays(strict: Gateway) -> None:
+    one_by_one(strict, 5)
+    told_by_driver(strict, 3)
+    strict.context.retention.once()
+    assert strict.context.retention.once() == 3
+
+
+def test_a_stream_that_was_started_again_may_read_what_it_had_told_once_more(strict: Gateway) -> None:
+    one_by_one(strict, 5)
+    told_by_driver(strict, 5, pid=7)
+    strict.context.retention.once()
+    told_by_driver(strict, 5, pid=8)  # another driver: what it does first is not known yet
+    assert strict.context.retention.once() == 0
+    told_by_driver(strict, 5, pid=8, state="failed")
+    assert strict.context.retention.once() == 0
+    matched(strict)
+    assert strict.context.retention.once() == 5
+
+
+def test_without_a_driver_everything_stays(strict: Gateway) -> None:
+    one_by_one(strict, 2)
+    for _ in range(3):
+        assert strict.context.retention.once() == 0
+
+
+def test_what_waits_to_be_acknowledged_stays_and_the_operator_is_told_who_holds_it(strict: Gateway) -> None:
+    made = strict.subscribe(id="slow")["id"]
+    positions = one_by_one(strict, 6)
+    strict.load(positions[2:5], made)
+    matched(strict)
+    assert strict.context.retention.once() == positions[2]
+    until(lambda: strict.client.get("/v1/health").json()["log"]["start"] == positions[2])
+    held = strict.client.get("/v1/health").json()["log"]["held"]
+    assert (held["position"], "slow" in held["by"]) == (positions[2], True)
+    assert "held" not in strict.stranger().get("/v1/health").json()["log"]
+    pulled = strict.pull(made, limit=2)
+    assert [each["position"] for each in pulled["notifications"]] == positions[2:4]
+    strict.client.post(f"/v1/subscriptions/{made}/ack", json={"cursor": pulled["cursor"]})
+    assert strict.context.retention.once() == positions[4]
+    strict.client.delete(f"/v1/subscriptions/{made}")
+    assert strict.context.retention.once() == 6
+    assert strict.client.get("/v1/health").json()["log"]["held"] is None
+
+
+def test_what_was_matched_outside_of_a_filters_validity_holds_nothing(strict: Gateway) -> None:
+    before = one_by_one(strict, 1)
+    made = strict.subscribe()["id"]
+    strict.load(before, made)  # as where it entered the index before it was promised
+    one_by_one(strict, 2)
+    matched(strict)
+    assert strict.context.retention.once() == 3
+
+
+def test_a_dead_letter_that_is_to_be_delivered_once_more_stays(strict: Gateway) -> None:
+    made = strict.subscribe()["id"]
+    positions = one_by_one(strict, 4)
+    key = strict.catalogue.get(strict.name, made).key  # type: ignore[union-attr]
+    strict.context.deliveries.dead(key, positions[1], "nobody was there")
+    strict.client.post(f"/v1/subscriptions/{made}/dead-letters:redrive", json={})
+    matched(strict)
+    assert strict.context.retention.once() == positions[1]
+    pulled = strict.pull(made)
+    strict.client.post(f"/v1/subscriptions/{made}/ack", json={"cursor": pulled["cursor"]})
+    assert strict.context.retention.once() == 4
+
+
+def test_a_history_that_is_to_be_replayed_stays_until_it_is(strict: Gateway) -> None:
+    one_by_one(strict, 4)
+    strict.subscribe(start={"position": 1}, id="historian")
+    matched(strict)
+    assert strict.context.retention.once() == 1
+    (job,) = strict.open_jobs()
+    replace_json(strict.data.answer(job.id), {"done": True})
+    until(lambda: not strict.open_jobs())
+    assert strict.context.retention.once() == 4
+
+
+def test_a_backtest_that_is_under_way_has_its_events(strict: Gateway) -> None:
+    one_by_one(strict, 4)
+    asked = strict.client.post("/v1/filters:backtest", json={"domain": "stocks", "filter": "TRUE", "from": 2})
+    assert asked.status_code == 202
+    matched(strict)
+    assert strict.context.retention.once() == 2
+
+
+def test_the_log_is_looked_at_by_itself(make_gateway: Any) -> None:
+    gateway = make_gateway(retain=NOTHING, retain_seconds=0.02)
+    one_by_one(gateway, 3)
+    told_by_driver(gateway, 3)
+    until(lambda: gateway.context.log.start == 3)
+
+
+def test_by_default_a_week_is_kept_and_nothing_is_lost_before() -> None:
+    assert Limits(max_age=dt.timedelta(days=7)) == KEPT_BY_DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("texts", "limits"),
+    [
+        (["7d"], Limits(max_age=dt.timedelta(days=7))),
+        (["12H", "2 d"], Limits(max_age=dt.timedelta(hours=12))),
+        (["50gb", "1w"], Limits(max_age=dt.timedelta(weeks=1), max_bytes=50 << 30)),
+        (["forever"], Limits()),
+    ],
+)
+def test_limits_are_read_as_they_are_written(texts: list[str], limits: Limits) -> None:
+    assert read_limits(texts) == limits
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-7d", "7 years", "1.5d", "∞"])
+def test_what_is_no_limit_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(RetentionError, match="7d"):
+        read_limits([text])
