@@ -61,17 +61,13 @@ def locked(database: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def full_disk(folder: Path, left: int = 0) -> Iterator[None]:
-    """A file that takes all the room there is on the folder's file system."""
+def full_disk(folder: Path) -> Iterator[None]:
+    """A file that takes all the room there is on the folder's file system, to the last block."""
     filler = folder / ".filler"
     try:
-        with filler.open("wb") as file:
-            with contextlib.suppress(OSError):
-                while shutil.disk_usage(folder).free > left:
-                    file.write(b"\0" * (1 << 16))
-                    file.flush()
-            with contextlib.suppress(OSError):
-                file.write(b"\0" * 4096)
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"\0" * (1 << 16)):
+                pass
         yield
     finally:
         filler.unlink(missing_ok=True)

@@ -38,9 +38,9 @@ class Size:
     subscriptions: int = 12  # of the first tenant, and a third as many of the second
     publishers: int = 2
     batch: int = 10
-    pause_seconds: float = 0.05
-    before_seconds: float = 2.0
-    after_seconds: float = 2.0
+    pause_seconds: float = 0.2
+    before_seconds: float = 1.0
+    after_seconds: float = 1.0
     predicates: Callable[[random.Random], Predicate] = draw_predicate
 
 
