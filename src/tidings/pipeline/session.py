@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import as_file, files
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.java import use_java
 
 # Events in a batch that goes to Python: enough that a batch's fixed costs vanish, few enough to stay in the caches.
@@ -54,7 +56,22 @@ def session(
     builder = builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise PipelineError(_did_not_start(settings)) from error
+
+
+def _did_not_start(settings: Mapping[str, str]) -> str:
+    packages = settings.get("spark.jars.packages")
+    if packages is None:
+        return "Spark did not start: Java ended before it was up; what it said stands above"
+    return (
+        f"Spark did not start with the package {packages}: Maven could not be reached, or has no such version (what it"
+        f" said stands above); name another version with --packages, or have the jars in 'spark.jars'"
+    )
 
 
 def _settings(*, local: bool) -> dict[str, str]:
