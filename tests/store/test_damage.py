@@ -137,7 +137,9 @@ class TestTail:
             shutil.rmtree(copy)
         assert ends == {0, 20, 40, 60, 80}
 
-    def test_a_flipped_byte_in_the_tail_is_an_error_for_reader_and_writer(self, torn: Path) -> None:
+    def test_a_flipped_byte_in_the_tail_is_an_error_for_reader_and_writer(
+        self, torn: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         wal = bytearray((torn / "events.sqlite-wal").read_bytes())
         wal[-100] ^= 4
         (torn / "events.sqlite-wal").write_bytes(wal)
@@ -145,6 +147,7 @@ class TestTail:
             _ = reader.end
         with pytest.raises(LogCorruptError, match="99, and ends at 79"):
             Log(torn)
+        assert "never acknowledged" not in caplog.text  # it was
 
     def test_an_append_that_was_never_finished_is_cut_off_aloud(
         self, torn: Path, caplog: pytest.LogCaptureFixture

@@ -87,14 +87,15 @@ class Log(LogReader):
             opened.callback(self._mark.close)
             self._writer = open_to_write(path, busy_seconds)
             opened.callback(self._writer.close)  # checkpoints
-            if unfinished := unfinished_bytes(self._writer, path):
-                _logger.warning(
-                    "log: %s: %d bytes of an append that was never acknowledged were cut off", path, unfinished
-                )
+            unfinished = unfinished_bytes(self._writer, path)
             sync_directory(path)
             super().__init__(path, busy_seconds=busy_seconds)
             opened.callback(super().close)
-            self._next = self.end
+            self._next = self.end  # raises where what was acknowledged is gone
+            if unfinished:
+                _logger.warning(
+                    "log: %s: %d bytes of an append that was never acknowledged were cut off", path, unfinished
+                )
             self._recover(remember)
             self._opened = opened.pop_all()
         self._max_waiting = max_waiting_bytes
