@@ -69,7 +69,9 @@ class Cloud:
 def test_figure_2_a_subscription_lands_on_every_matcher_that_it_overlaps() -> None:
     cuts = [[-120, -60, 0, 60, 120], [-60, -30, 0, 30, 60], [20, 40, 60, 80, 100]]
     cloud = Cloud(TRAFFIC, cuts, [A, B, C, D, E, F])
-    text = "longitude >= -42 AND longitude < -41 AND latitude >= 70 AND latitude < 74 AND speed >= 0 AND speed < 25"  # the paper prints the longitude's bounds the other way around
+    # The paper prints the longitude's bounds the other way around.
+    place = "longitude >= -42 AND longitude < -41 AND latitude >= 70 AND latitude < 74"
+    text = f"{place} AND speed >= 0 AND speed < 25"
     cloud.subscribe(D, "driver", text)
     cloud.run(500)
     held = [(id, d) for id, node in cloud.nodes.items() for d in range(3) if node.sets[d]]

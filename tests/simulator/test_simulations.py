@@ -35,6 +35,7 @@ PLANTED = [(system, bug) for system, known in SYSTEMS.items() for bug in known.b
 PROVOKED: dict[str, dict[str, float]] = {
     "notify": {"churn": 1.5},
     "counting": {},
+    "registration": {},
     "overlap": {"churn": 1.5, "crashes": 0.0, "events": 60},
 }
 

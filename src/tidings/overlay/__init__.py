@@ -11,4 +11,5 @@ carries out the effects.
     chord, opchord        the ring; subscriptions in lists on it (lists: where)
     pastry, scribe        prefix routing; multicast trees; digests: index digests on them (keys: where)
     gossip, matcher, bluedove   one-hop membership; matchers with segments; dispatchers in front of them
+    space, clusters       boxes and points; clusters of subscriptions as multicast groups
 """

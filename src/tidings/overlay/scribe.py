@@ -67,11 +67,12 @@ class ScribeSettings(NamedTuple):
 class Group:
     """What a node knows of a group that it has a part in."""
 
-    __slots__ = ("children", "member", "parent", "rooted", "sent", "wants")
+    __slots__ = ("children", "member", "parent", "previous", "rooted", "sent", "wants")
 
     def __init__(self) -> None:
         self.member = False
         self.parent: Id | None = None
+        self.previous: Id | None = None  # the parent before, kept until the new one has answered
         self.rooted = False
         self.children: dict[Id, int] = {}  # when they last grafted
         self.wants: dict[Id, tuple[str, ...] | None] = {}  # what each child's subtree asks for
@@ -140,14 +141,20 @@ class ScribeNode(PastryNode):
         hop = self.next_hop(group)
         effects: Effects = []
         if known.parent is not None and known.parent != hop:
-            effects.append(Send(known.parent, Prune(group)))
+            effects += self._let_go(group, known)
+            known.previous = known.parent
         if hop is None:
             known.parent = None
             return [*effects, *self._set_rooted(group, known, True, now_ms)]
         if known.parent != hop:
-            known.parent, known.rooted = hop, False
+            known.parent, known.rooted = hop, known.rooted and known.previous is not None
         known.sent = self._subtree(group, known)
         return [*effects, Send(hop, Graft(group, known.sent))]
+
+    def _let_go(self, group: Id, known: Group) -> Effects:
+        """Take leave of the parent before the present one."""
+        before, known.previous = known.previous, None
+        return [Send(before, Prune(group))] if before not in (None, known.parent) else []
 
     def _on_graft(self, sender: Id, message: Graft, now_ms: int) -> Effects:
         group, wants = message
@@ -167,7 +174,10 @@ class ScribeNode(PastryNode):
         known = self.groups.get(message.group)
         if known is None or known.parent != sender:
             return []
-        return self._set_rooted(message.group, known, message.rooted, now_ms)
+        if not message.rooted and known.previous is not None:
+            return []  # the way through the parent before is still there
+        effects = self._let_go(message.group, known)
+        return [*effects, *self._set_rooted(message.group, known, message.rooted, now_ms)]
 
     def _set_rooted(self, group: Id, known: Group, rooted: bool, now_ms: int) -> Effects:
         if known.rooted == rooted:
@@ -188,7 +198,8 @@ class ScribeNode(PastryNode):
         if known.member or known.children:
             return []
         del self.groups[group]
-        return [Send(known.parent, Prune(group))] if known.parent is not None else []
+        above = [known.parent] if known.parent is not None else []
+        return [*(Send(id, Prune(group)) for id in above), *self._let_go(group, known)]
 
     def neighbours_changed(self, now_ms: int) -> Effects:
         """A group may have another root now, or another way to it."""
@@ -241,6 +252,7 @@ class ScribeNode(PastryNode):
                 known.wants.pop(child, None)
             effects += self._prune_if_idle(group, known) if not (known.member or known.children) else []
             if group in self.groups:
+                effects += self._let_go(group, known) if known.parent is None else []
                 effects += self._attach(group, known, now_ms)
         forgotten = now_ms - self.scribe.remembered_ms
         self._spread = {key: at for key, at in self._spread.items() if at >= forgotten}
@@ -251,6 +263,8 @@ class ScribeNode(PastryNode):
         for known in self.groups.values():
             known.children.pop(to, None)
             known.wants.pop(to, None)
+            if known.previous == to:
+                known.previous = None
             if known.parent == to:
                 known.parent, known.rooted = None, False
         if isinstance(message, Graft) and message.group in self.groups:

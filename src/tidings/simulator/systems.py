@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tidings.errors import TidingsError, did_you_mean
 from tidings.model.filter.tree import Path
 from tidings.overlay.bluedove import BlueDoveNode, BlueDoveSettings
 from tidings.overlay.chord import ChordSettings, PublishedChordNode
+from tidings.overlay.clusters import ClusterNode, ClusterSettings
 from tidings.overlay.core import Id, PubSubNode
 from tidings.overlay.digests import DigestNode, DigestSettings, Matching
 from tidings.overlay.gossip import GossipSettings
@@ -21,10 +22,12 @@ from tidings.overlay.opchord import OPChordNode, OPChordSettings
 from tidings.overlay.pastry import PastryNode, PastrySettings
 from tidings.overlay.scribe import ScribeSettings
 from tidings.overlay.segments import BEGINNING, Dimensions, Edge
-from tidings.rendezvous.placements import chord, digests, opchord
+from tidings.overlay.space import Space
+from tidings.rendezvous.placements import chord, clusters, digests, opchord
 from tidings.rendezvous.places import edges_at_quantiles
 from tidings.rendezvous.ring import Ring
 from tidings.simulator.checkers import chord as ring_laws
+from tidings.simulator.checkers import clusters as cluster_laws
 from tidings.simulator.checkers import pastry as tree_laws
 from tidings.simulator.checkers import segments as segment_laws
 from tidings.simulator.scenario import Plan
@@ -182,12 +185,47 @@ def _bluedove_at_rest(world: World, plan: Plan) -> None:
     segment_laws.placed_at_rest(world)
 
 
+# Clusters
+
+
+@lru_cache(maxsize=1)
+def _space() -> Space:
+    workload = market()
+    axes = clusters.adapt(workload.statistics, partitions=1, clusters=4, cells=16)
+    return Space(axes, workload.content)
+
+
+def _cluster_node(mode: Literal["strict", "paper"]) -> Callable[[Plan, Id, Random], PubSubNode]:
+    def make(plan: Plan, id: Id, random: Random) -> PubSubNode:
+        settings = ClusterSettings(
+            _SCRIBE, mode, clusters=3, clusters_most=4, reorganising=0.5, registers_again=plan.bug != "registration"
+        )  # so few that divisions are made anew again and again
+        return ClusterNode(id, random, _space(), settings)
+
+    return make
+
+
+def _clusters_at_rest(world: World, plan: Plan) -> None:
+    tree_laws.leaf_sets_at_rest(world)
+    cluster_laws.registered_at_rest(world)
+
+
 SYSTEMS: dict[str, System] = {
     "chord": _ring(True),
     "opchord": _ring(False),
     "digests": _digests("leaf"),
     "digests-tree": _digests("tree"),
     "digests-home": _digests("home"),
+    "clusters": System(
+        _cluster_node("strict"),
+        _seat_pastry,
+        lambda plan: [tree_laws.HopsApproach()],
+        _clusters_at_rest,
+        _always,
+        PASTRY_BITS,
+        ("registration",),
+        least=3,
+    ),
     "bluedove": System(
         _bluedove_node,
         seat_bluedove,

@@ -64,8 +64,14 @@ def trees_at_rest(world: World) -> None:
                     raise Violation(
                         "Trees", f"group {group}: {id} does not reach the root {root}: {seen}", world.now_ms
                     )
-                if here.parent in nodes and above not in nodes[here.parent].groups.get(group, here).children:
+                grafting = here.previous is not None  # the parent before is kept until the new one has answered
+                if here.parent in nodes and not grafting and not _knows_child(nodes[here.parent], group, above):
                     raise Violation(
                         "Trees", f"group {group}: {here.parent} does not know its child {above}", world.now_ms
                     )
                 above = here.parent
+
+
+def _knows_child(parent: ScribeNode, group: Id, child: Id) -> bool:
+    known = parent.groups.get(group)
+    return known is not None and child in known.children

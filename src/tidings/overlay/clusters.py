@@ -1,0 +1,345 @@
+"""Clusters of subscriptions as multicast groups (Casalicchio et al.), on Scribe.
+
+Every node knows the clusters, so that it can place subscriptions (MGI) and route events (MGM) by itself: a subscription
+is registered in every cluster that it meets, an event is multicast in one that contains it. That one group holds
+all whom the event concerns, if every subscription lies within the clusters and is registered in all that it meets,
+also those made later. So a new cluster, or a new division into clusters (MGC), is a change of view: nodes tell each
+other (`cb_notify`), whoever has a subscription that meets it registers, and publishers use it only when there has
+been time for that; an old division is kept until everybody has changed over.
+
+Nobody coordinates: subscriptions and what was dropped are gossiped as summaries, any node that finds the division bad
+proposes another, and of two proposals the newer counts, or the one of the higher id. With a coordinator only that
+node proposes, as in the paper.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar, Literal, NamedTuple
+
+from tidings.errors import SubscriptionError
+from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Message, Ready, Send, SetTimer, Tag
+from tidings.overlay.ring import hashed
+from tidings.overlay.scribe import SCRIBE_MESSAGES, ScribeNode, ScribeSettings
+from tidings.overlay.space import Cells, Cluster, Division, Space
+from tidings.rendezvous.clustering import Method
+
+
+class ClusterSettings(NamedTuple):
+    scribe: ScribeSettings = ScribeSettings()
+    mode: Literal["strict", "paper"] = "strict"  # paper: a cluster is made only for what meets none
+    settle_ms: int = 3_000  # from learning of a cluster until events are routed to it
+    overlap_ms: int = 10_000  # for which an old division is kept
+    share_ms: int = 1_500
+    remembered_ms: int = 30_000
+    coordinator: Id | None = None
+    clusters: int = 4  # K
+    clusters_most: int = 10
+    method: Method = "merged"
+    inefficiency: float = 1.0  # γI, of a false negative
+    reorganising: float = 1.0  # γR, of a group
+    excess: float = 1.0  # ours: of a cluster beyond the most
+    gain: float = 0.0  # c
+    mgc_ms: int = 5_000
+    registers_again: bool = True  # False: subscriptions do not register in clusters made later, a bug
+
+
+class Summary(NamedTuple):
+    """What a node tells of itself: its subscriptions' boxes, and how many events it dropped that lay in some."""
+
+    node: Id
+    version: int
+    boxes: tuple[Cells, ...]
+    lost: int
+
+
+class AskDivision(NamedTuple):
+    """A newcomer asks the bootstrap node for the schema's epoch and the clusters."""
+
+
+class ClusterNews(NamedTuple):
+    """`cb_notify`: the division as the sender knows it, and summaries."""
+
+    division: Division
+    summaries: tuple[Summary, ...]
+    answer: bool  # whether the sender asks for what it does not know
+
+
+class ShareDigest(NamedTuple):
+    digest: int
+
+
+CLUSTER_MESSAGES: tuple[type, ...] = (
+    *SCRIBE_MESSAGES, Cells, Cluster, Division, Summary, AskDivision, ClusterNews, ShareDigest,
+)  # fmt: skip
+
+SHARE, MGC, MATURE = "share", "mgc", "mature"
+
+
+class _Own:
+    __slots__ = ("active", "boxes", "text")
+
+    def __init__(self, text: str, boxes: tuple[Cells, ...]) -> None:
+        self.text = text
+        self.boxes = boxes
+        self.active = False
+
+
+class ClusterNode(ScribeNode):
+    handled_by: ClassVar[dict[type, str]] = {
+        AskDivision: "_on_ask_division", ClusterNews: "_on_news", ShareDigest: "_on_digest",
+    }  # fmt: skip
+
+    def __init__(self, id: Id, random: Random, space: Space, settings: ClusterSettings = ClusterSettings()) -> None:  # noqa: B008
+        super().__init__(id, random, settings.scribe)
+        self.space = space
+        self.options = settings
+        self.division = Division(0, 0, ())
+        self._old: tuple[Division, int] | None = None  # and until when it is kept
+        self._since: dict[tuple[int, Id, Cells], int] = {}  # when a cluster was learnt of
+        self._switched_ms = -(1 << 30)  # when the division was learnt of
+        self.own: dict[str, _Own] = {}
+        self._registered: dict[Id, None] = {}
+        self.summaries: dict[Id, Summary] = {}
+        self.lost = 0
+        self._delivered: dict[tuple[str, str], int] = {}
+        self._informed = False
+        self._held_ready = False
+
+    # cb_join: the overlay is joined, and the bootstrap node hands out the clusters
+
+    def start(self, contact: Id | None, now_ms: int) -> Effects:
+        self._informed = contact is None
+        timers: Effects = [SetTimer(self.options.share_ms, SHARE), SetTimer(self.options.mgc_ms, MGC)]
+        return [*self._hold_ready(super().start(contact, now_ms)), *timers]
+
+    def _hold_ready(self, effects: Effects) -> Effects:
+        """A node that does not know the clusters can neither subscribe nor publish."""
+        if self._informed or Ready() not in effects:
+            return effects
+        self._held_ready = True
+        kept = [effect for effect in effects if not isinstance(effect, Ready)]
+        return [*kept, Send(self._contact, AskDivision())] if self._contact is not None else kept
+
+    def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
+        return self._hold_ready(super().on_message(sender, message, now_ms))
+
+    def _on_ask_division(self, sender: Id, message: AskDivision, now_ms: int) -> Effects:
+        return [Send(sender, self._news(answer=True))] if self._informed else []
+
+    def _news(self, *, answer: bool) -> ClusterNews:
+        return ClusterNews(self.division, tuple(self.summaries.values()), answer)
+
+    # cb_subscribe, cb_register, cb_cancel: MGI
+
+    def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
+        """`cb_subscribe`: registers in every cluster that is met, and makes one where the clusters do not cover it."""
+        effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
+        own = self.own[subscription] = _Own(text, self.space.boxes(text))
+        made = [Cluster(box, 1) for box in own.boxes if not self._is_covered(box)]
+        if made:
+            effects += self._take(self.division.with_clusters(made), now_ms)
+            effects += self.cb_notify()
+        self._summarise()
+        effects += self._register(now_ms)
+        return [*effects, *self._settle(now_ms)]
+
+    def _is_covered(self, box: Cells) -> bool:
+        strict = self.options.mode == "strict"
+        return any(c.box.contains(box) if strict else c.box.meets(box) for c in self.division.clusters)
+
+    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
+        if self.own.pop(subscription, None) is None:
+            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+        self._summarise()
+        return self._register(now_ms)
+
+    def _wanted(self) -> dict[Id, None]:
+        """The groups of all clusters that some subscription meets, in the division and in the one before it."""
+        divisions = [self.division, *([self._old[0]] if self._old is not None else [])]
+        return {
+            self.space.group(division, cluster.box, self.pastry.bits): None
+            for division in divisions
+            for cluster in division.clusters
+            if any(cluster.box.meets(box) for own in self.own.values() for box in own.boxes)
+        }
+
+    def _register(self, now_ms: int) -> Effects:
+        """`cb_register` and `cb_cancel`: only the difference."""
+        wanted = self._wanted()
+        effects: Effects = []
+        for group in wanted:
+            if group not in self._registered:
+                effects += self.join(group, now_ms)
+        for group in self._registered:
+            if group not in wanted:
+                effects += self.leave_group(group, now_ms)
+        self._registered = wanted
+        return effects
+
+    def rooted(self, group: Id, now_ms: int) -> Effects:
+        return self._settle(now_ms)
+
+    def _settle(self, now_ms: int) -> Effects:
+        """A subscription is in place when its groups are, and everybody may route to them."""
+        effects: Effects = []
+        for name, own in self.own.items():
+            if own.active or not all(self._is_settled(box, now_ms) for box in own.boxes):
+                continue
+            own.active = True
+            effects.append(Active(name))
+        return effects
+
+    def _is_settled(self, box: Cells, now_ms: int) -> bool:
+        met = [cluster.box for cluster in self.division.clusters if cluster.box.meets(box)]
+        groups = [self.space.group(self.division, cluster, self.pastry.bits) for cluster in met]
+        return all(map(self.is_rooted, groups)) and all(self._is_mature(cluster, now_ms) for cluster in met)
+
+    def _is_mature(self, box: Cells, now_ms: int) -> bool:
+        return self._since.get((*self.division.age, box), 0) + self.options.settle_ms <= now_ms
+
+    def is_changing(self, now_ms: int) -> bool:
+        """Whether a division, or a cluster of it, is so new that registering may go on."""
+        newest = max((since for (*age, _), since in self._since.items() if tuple(age) == self.division.age), default=0)
+        return max(newest, self._switched_ms) + self.options.settle_ms > now_ms
+
+    # cb_publish: MGM
+
+    def publish(self, event: Event, now_ms: int) -> Effects:
+        point = self.space.point(event)
+        division = self.division
+        if self._old is not None and now_ms < self._switched_ms + self.options.settle_ms:
+            division = self._old[0]
+        containing = [cluster for cluster in division.clusters if cluster.box.contains(point)]
+        mature = [c for c in containing if division is not self.division or self._is_mature(c.box, now_ms)]
+        chosen = mature or containing
+        if not chosen:
+            self.lost += any(box.contains(point) for summary in self.summaries.values() for box in summary.boxes)
+            self._summarise()
+            return []
+        smallest = min(chosen, key=lambda cluster: (cluster.size, cluster.box.volume, cluster.box))
+        return self.multicast(self.space.group(division, smallest.box, self.pastry.bits), event, now_ms)
+
+    def received(self, group: Id, event: Event, now_ms: int) -> Effects:
+        record, content = self.space.content.record(event), self.space.content
+        effects: Effects = []
+        for name, own in self.own.items():
+            if (name, event.id) not in self._delivered and content.interest(own.text).holds(record):
+                self._delivered[name, event.id] = now_ms
+                effects.append(Deliver(name, event))
+        return effects
+
+    # cb_notify: news of clusters
+
+    def cb_notify(self) -> Effects:
+        """Tell everybody whom one knows; they tell those whom they know, if it is new to them."""
+        news = self._news(answer=False)
+        return [Send(id, news) for id in sorted(self._heard)]
+
+    def _on_news(self, sender: Id, message: ClusterNews, now_ms: int) -> Effects:
+        effects: Effects = []
+        for summary in message.summaries:
+            known = self.summaries.get(summary.node)
+            if summary.node != self.id and (known is None or known.version < summary.version):
+                self.summaries[summary.node] = summary
+        merged = message.division
+        if merged.age == self.division.age:
+            merged = self.division.with_clusters(merged.clusters)
+        if merged.age >= self.division.age and merged != self.division:
+            effects += self._take(merged, now_ms)
+            effects += self._cover_own(now_ms)
+            effects += self.cb_notify()
+        if message.answer and self._digest_of(message) != self._digest():
+            effects.append(Send(sender, self._news(answer=False)))
+        if not self._informed:
+            self._informed = True
+            self._switched_ms = -(1 << 30)  # there was nothing before
+            if self._held_ready:
+                effects.append(Ready())
+        return effects
+
+    def _take(self, division: Division, now_ms: int) -> Effects:
+        """Change over to a division: its clusters count from now on, and the one before it is kept for a while."""
+        if division.age != self.division.age:
+            if self.division.clusters:
+                self._old = (self.division, now_ms + self.options.overlap_ms)
+            self._switched_ms = now_ms
+            self.lost = 0
+        for cluster in division.clusters:
+            self._since.setdefault((*division.age, cluster.box), now_ms if self._informed else 0)
+        before, self.division = self.division, division
+        timer = SetTimer(self.options.settle_ms + 1, MATURE)
+        if not self.options.registers_again and before.age == division.age:
+            return [timer]
+        return [timer, *self._register(now_ms)]
+
+    def _cover_own(self, now_ms: int) -> Effects:
+        """A division made without knowing of a subscription here is added to."""
+        lacking = [Cluster(box, 1) for own in self.own.values() for box in own.boxes if not self._is_covered(box)]
+        return self._take(self.division.with_clusters(lacking), now_ms) if lacking else []
+
+    def _summarise(self) -> None:
+        version = self.summaries[self.id].version + 1 if self.id in self.summaries else 0
+        boxes = tuple(dict.fromkeys(box for own in self.own.values() for box in own.boxes))
+        self.summaries[self.id] = Summary(self.id, version, boxes, self.lost)
+
+    def _digest(self) -> int:
+        return self._digest_of(self._news(answer=False))
+
+    def _digest_of(self, news: ClusterNews) -> int:
+        return hashed(repr((news.division, sorted(news.summaries))), 48)
+
+    def _on_digest(self, sender: Id, message: ShareDigest, now_ms: int) -> Effects:
+        return [Send(sender, self._news(answer=True))] if message.digest != self._digest() else []
+
+    # MGC
+
+    def _propose(self, now_ms: int) -> Effects:
+        """γI·ΔFN + K·γR < c, where new clusters bring FN to 0; clusters beyond the most count as well."""
+        options = self.options
+        if options.coordinator not in (None, self.id) or self._old is not None or not self.is_member:
+            return []
+        present = {self.id, *self._heard}
+        boxes = [box for node, one in sorted(self.summaries.items()) if node in present for box in one.boxes]
+        lost = sum(summary.lost for summary in self.summaries.values())
+        excess = max(0, len(self.division.clusters) - options.clusters_most)
+        made = self.space.clustered(boxes, options.clusters, options.method)
+        cost = len(made) * options.reorganising - options.inefficiency * lost - options.excess * excess
+        pays = bool(made) and cost < options.gain and (lost > 0 or len(made) < len(self.division.clusters))
+        if not pays:
+            return []
+        proposal = Division(self.division.generation + 1, self.id, made)
+        return [*self._take(proposal, now_ms), *self._cover_own(now_ms), *self.cb_notify()]
+
+    # Time
+
+    def on_timer(self, tag: Tag, now_ms: int) -> Effects:
+        if tag == SHARE:
+            return [*self._share(now_ms), SetTimer(self.options.share_ms, SHARE)]
+        if tag == MGC:
+            wait = self.options.mgc_ms + int(self._random.random() * self.options.mgc_ms)  # not all at once
+            return [*self._propose(now_ms), SetTimer(wait, MGC)]
+        if tag == MATURE:
+            return self._settle(now_ms)
+        return self._hold_ready(super().on_timer(tag, now_ms))
+
+    def _share(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        if not self._informed and self._held_ready and self._contact is not None:
+            return [Send(self._contact, AskDivision())]
+        if self._old is not None and self._old[1] <= now_ms:
+            self._old = None
+            effects += self._register(now_ms)
+        known = sorted(self._heard)
+        if known:
+            peer = known[int(self._random.random() * len(known))]
+            effects.append(Send(peer, ShareDigest(self._digest())))
+        horizon = now_ms - self.options.remembered_ms
+        self._delivered = {key: at for key, at in self._delivered.items() if at >= horizon}
+        return [*effects, *self._settle(now_ms)]
+
+    def leave(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        for subscription in list(self.own):
+            effects += self.unsubscribe(subscription, now_ms)
+        return [*effects, *self.cb_notify(), *super().leave(now_ms)]
