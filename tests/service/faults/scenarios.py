@@ -145,11 +145,12 @@ def disk_full(run: Run) -> None:
 
 
 def stores_locked(run: Run) -> None:
-    """The catalogue, the mailboxes and the cursors, each held by somebody else for a while."""
+    """The catalogue, the cursors and the mailboxes, each held by somebody else for longer than anybody waits for it."""
     data = run.served.data
-    for store in ("catalogue.sqlite", "deliveries.sqlite", f"domains/{run.key}/mailboxes.sqlite"):
-        with run.fault(f"{Path(store).name} locked", bound_seconds=DRIVER_BOUND), damage.locked(data / store):
-            time.sleep(8.0)
+    for store, seconds in (("catalogue", 8.0), ("deliveries", 33.0), (f"domains/{run.key}/mailboxes", 33.0)):
+        path = data / f"{store}.sqlite"
+        with run.fault(f"{path.name} locked for {seconds:g} s", bound_seconds=DRIVER_BOUND), damage.locked(path):
+            time.sleep(seconds)
         run.wait_for_recovery()
 
 
