@@ -19,7 +19,18 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import tidings
-from tidings.commands import backtest_service, domain, publish, pull, serve, subscribe, subscriptions, tail, token
+from tidings.commands import (
+    backtest_service,
+    domain,
+    publish,
+    pull,
+    serve,
+    simulate,
+    subscribe,
+    subscriptions,
+    tail,
+    token,
+)
 from tidings.commands import explain as explaining
 from tidings.commands.connection import TokenFile, Url
 from tidings.commands.wrong_filter import WrongFilterError
@@ -49,6 +60,7 @@ app = typer.Typer(
   tidings check "price BETWEEN 8.30 AND 8.70" --domain stocks.toml
   tidings match events.parquet --subscriptions subscriptions.csv --out matches.parquet
   tidings backtest "magnitude > 4.5" --events quakes.parquet --picture rate.png
+  tidings analyse subscriptions.parquet --events events.parquet --out analysis/
 """,
 )
 
@@ -113,6 +125,7 @@ app.command()(pull.pull)
 app.command()(tail.tail)
 app.command()(explaining.explain)
 app.add_typer(token.app, name="token")
+app.command()(simulate.simulate)
 
 
 @app.command()
@@ -296,6 +309,47 @@ def backtest(
     except FilterError as error:
         raise WrongFilterError.of(error, filter) from None
     Console().print(found)
+
+
+@app.command()
+def analyse(
+    subscriptions: Annotated[
+        str,
+        typer.Argument(metavar="SUBSCRIPTIONS", help="A table with id and filter, and where wanted subscriber."),
+    ],
+    events: Annotated[
+        str | None,
+        typer.Option("--events", metavar="PATH", help="Typical events: a file or directory of Parquet, JSON or CSV."),
+    ] = None,
+    domain: DomainFile = None,
+    subscriber: Annotated[
+        str | None,
+        typer.Option("--subscriber", metavar="COLUMN", help="Whose a subscription is; by default subscriber."),
+    ] = None,
+    sample: Annotated[int, typer.Option("--sample", min=1, max=1_000_000, help="Events to match.")] = 2_000,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="Write tables and pictures to this directory.")
+    ] = None,
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
+) -> None:
+    """What is a table of subscriptions like: which are in vain, where do they pile up, who costs what?
+
+    Tells which never or always match, which are equivalent or covered by others, and by which indices and
+    dimensions to place them. Types come from the events, or from a domain.
+
+    \b
+      tidings analyse subscriptions.parquet --events events.parquet
+      tidings analyse subscriptions.csv --domain flights.toml --out analysis/
+    """
+    if events is None and domain is None:
+        raise typer.BadParameter("give --events or --domain: filters are read by the types of the attributes")
+    try:
+        from tidings.commands.analyse import Question, run
+    except ModuleNotFoundError as missing:
+        raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
+    chosen = None if domain is None else _read_domain(domain)
+    question = Question(subscriptions, events, chosen, subscriber, sample, out)
+    Console().print(run(question, master=master, console=Console(stderr=True)))
 
 
 @app.command()
