@@ -9,7 +9,7 @@ PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format bench bench-service bench-spark faults fuzz clean
+.PHONY: help setup run test test-long check format bench bench-service bench-spark faults fuzz simulate-long clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -76,6 +76,12 @@ faults: $(STAMP) ## kill, damage, fill and overload a real service, and check th
 
 fuzz: $(STAMP) ## interpreter, matcher and Spark against each other on a million pairs
 	$(BIN)/python -m tidings.testing.fuzz
+
+# 7 systems, 1,430 seeds each, of every kind of trouble; a failure prints the command that plays it again.
+simulate-long: $(STAMP) ## ten thousand simulations of the overlays: about half an hour
+	@for system in chord opchord digests digests-tree digests-home clusters bluedove; do \
+	  $(BIN)/python -m tidings simulate $$system --seeds 1430 --mixed --jobs 2 || exit 1; \
+	done
 
 clean: ## remove the virtual environment and every cache
 	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse

@@ -19,7 +19,18 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import tidings
-from tidings.commands import backtest_service, domain, publish, pull, serve, subscribe, subscriptions, tail, token
+from tidings.commands import (
+    backtest_service,
+    domain,
+    publish,
+    pull,
+    serve,
+    simulate,
+    subscribe,
+    subscriptions,
+    tail,
+    token,
+)
 from tidings.commands import explain as explaining
 from tidings.commands.connection import TokenFile, Url
 from tidings.commands.wrong_filter import WrongFilterError
@@ -114,6 +125,7 @@ app.command()(pull.pull)
 app.command()(tail.tail)
 app.command()(explaining.explain)
 app.add_typer(token.app, name="token")
+app.command()(simulate.simulate)
 
 
 @app.command()

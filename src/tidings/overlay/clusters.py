@@ -118,7 +118,7 @@ class ClusterNode(ScribeNode):
         if self._informed or Ready() not in effects:
             return effects
         self._held_ready = True
-        kept = [effect for effect in effects if not isinstance(effect, Ready)]
+        kept: Effects = [effect for effect in effects if not isinstance(effect, Ready)]
         return [*kept, Send(self._contact, AskDivision())] if self._contact is not None else kept
 
     def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:

@@ -180,6 +180,9 @@ class Run:
                 lost = missing[0]
                 what = f"event {event} {body}, published at {at} ms, did not reach {lost}: {self.interested[lost].text}"
                 raise Violation("Complete", what, self.world.now_ms)
+        for name, known in self.interested.items():
+            if self._is_live(name) and not self._was_active(name, self.world.now_ms):
+                raise Violation("Active", f"{name} never came into place: {known.text}", self.world.now_ms)
         self.system.at_rest(self.world, self.plan)
 
     def _check_sound(self) -> None:
@@ -207,7 +210,7 @@ class Run:
             for name, known in self.interested.items()
             if known.until_ms is None
             and known.node in self.world.nodes
-            and (probe or self._was_active(name, at))
+            and self._was_active(name, at)
             and market().matches(known.text, body)
         }
 

@@ -50,6 +50,35 @@ class Plan:
         return " ".join(["tidings", "simulate", *self.arguments])
 
 
+def plan_from(arguments: list[str]) -> Plan:
+    """The plan that `Plan.arguments` wrote."""
+    given: dict[str, Any] = {}
+    known = {field.name: field for field in fields(Plan)}
+    for option, value in zip(arguments[1::2], arguments[2::2], strict=True):
+        field = known[option.removeprefix("--").replace("-", "_")]
+        if field.name == "keep":
+            given["keep"] = tuple(int(number) for number in value.split(",") if number)
+        else:
+            default: Any = field.default
+            given[field.name] = type(default)(value)
+    return Plan(arguments[0], **given)
+
+
+TROUBLES: dict[str, dict[str, float]] = {
+    "churn": {"churn": 0.8},
+    "joins and leaves": {"churn": 1.0, "crashes": 0.0},
+    "loss": {"loss": 0.05, "churn": 0.3},
+    "splits": {"splits": 2, "churn": 0.3},
+    "calm": {"churn": 0.0, "repair_ms": 1_000},
+}
+
+
+def troubled(system: str, seed: int) -> Plan:
+    """A plan whose kind of trouble the seed chooses: most often churn."""
+    kinds = [*["churn"] * 4, *TROUBLES]
+    return Plan(system, seed=seed, **TROUBLES[kinds[seed % len(kinds)]])  # type: ignore[arg-type]
+
+
 class Step(NamedTuple):
     at_ms: int
     kind: str  # join, leave, crash, split, heal, subscribe, unsubscribe, update, publish, probe, adapt

@@ -11,15 +11,18 @@ from tidings.simulator.world import Violation
 MAX_RUNS = 120
 
 
-def shrink(plan: Plan, violation: Violation, *, max_runs: int = MAX_RUNS) -> Plan:
-    """The plan with only those steps that the failure seems to need; at most so many further runs."""
+def shrink(plan: Plan, violation: Violation, *, max_runs: int = MAX_RUNS) -> tuple[Plan, Violation]:
+    """The plan with only those steps that the failure seems to need, and how it fails; so many further runs at most."""
     runs = 0
 
     def fails(keep: list[int]) -> bool:
-        nonlocal runs
+        nonlocal runs, violation
         runs += 1
-        outcome = play(replace(plan, keep=tuple(keep)))
-        return outcome.violation is not None and outcome.violation.law == violation.law
+        found = play(replace(plan, keep=tuple(keep))).violation
+        if found is None or found.law != violation.law:
+            return False
+        violation = found
+        return True
 
     kept = list(plan.keep) if plan.keep is not None else list(range(len(schedule(plan))))
     size = max(1, len(kept) // 2)
@@ -35,7 +38,7 @@ def shrink(plan: Plan, violation: Violation, *, max_runs: int = MAX_RUNS) -> Pla
         if not removed and size == 1:
             break
         size = size if removed and size == 1 else max(1, size // 2)
-    return replace(plan, keep=tuple(kept))
+    return replace(plan, keep=tuple(kept)), violation
 
 
 def explain(plan: Plan, violation: Violation) -> str:

@@ -244,3 +244,8 @@ def system_named(name: str) -> System:
     if name not in SYSTEMS:
         raise UnknownSystem(f"there is no system '{name}'; {did_you_mean(name, SYSTEMS)}")
     return SYSTEMS[name]
+
+
+def check_bug(system: System, name: str, bug: str) -> None:
+    if bug and bug not in system.bugs:
+        raise UnknownSystem(f"{name} has no bug '{bug}' to plant; {did_you_mean(bug, system.bugs)}")

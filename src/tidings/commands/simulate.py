@@ -1,0 +1,185 @@
+"""`tidings simulate`: play a published system on a network that breaks it on purpose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from tidings.simulator.run import Outcome
+    from tidings.simulator.scenario import Plan
+
+
+def simulate(
+    system: Annotated[
+        str | None, typer.Argument(metavar="SYSTEM", help="chord, opchord, digests, clusters, bluedove, …")
+    ] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=100_000, help="Nodes at the beginning.")] = 8,
+    seed: Annotated[int, typer.Option("--seed", help="Everything follows from it.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Play so many, from --seed on.")] = 1,
+    churn: Annotated[float, typer.Option("--churn", min=0, help="Joins, leaves and crashes, by node.")] = 0.5,
+    crashes: Annotated[
+        float, typer.Option("--crashes", min=0, max=1, help="The share of churn that is crashes.")
+    ] = 0.5,
+    loss: Annotated[float, typer.Option("--loss", min=0, max=0.5, help="The share of messages that is lost.")] = 0.0,
+    splits: Annotated[int, typer.Option("--splits", min=0, help="Times that the network is split in two.")] = 0,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=0, help="Subscriptions.")] = 8,
+    events: Annotated[int, typer.Option("--events", min=0, help="Events during churn, and after it.")] = 8,
+    churn_ms: Annotated[int, typer.Option("--churn-ms", min=0, help="How long churn goes on.")] = 15_000,
+    repair_ms: Annotated[int, typer.Option("--repair-ms", min=0, help="How long repair may take.")] = 20_000,
+    bug: Annotated[str, typer.Option("--bug", help="Plant a bug, which should be found.")] = "",
+    keep: Annotated[str, typer.Option("--keep", metavar="0,3,…", help="Only these steps of the schedule.")] = "",
+    mixed: Annotated[bool, typer.Option("--mixed", help="Let each seed choose its own kind of trouble.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes to play many seeds in.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write down everything that happens.")
+    ] = None,
+    again: Annotated[
+        Path | None, typer.Option("--replay", metavar="FILE", help="Play a trace again, and compare line by line.")
+    ] = None,
+) -> None:
+    """Simulate a system: nodes that join, leave and crash, and whether deliveries are what they should be.
+
+    The same arguments give the same simulation. A failure prints the command that plays it again with the
+    fewest steps, and the exit status is 1.
+
+    \b
+      tidings simulate opchord --nodes 32 --seed 7 --churn 1.5
+      tidings simulate bluedove --seeds 100 --mixed --jobs 2
+      tidings simulate clusters --seed 3 --trace clusters.jsonl
+      tidings simulate --replay clusters.jsonl
+      tidings simulate opchord --bug counting
+    """
+    from tidings.simulator.scenario import Plan, troubled
+    from tidings.simulator.systems import check_bug, system_named
+
+    if again is not None:
+        _replay(again)
+        return
+    if system is None:
+        raise typer.BadParameter("name a system to simulate, or a trace to --replay")
+    check_bug(system_named(system), system, bug)
+    try:
+        kept = tuple(int(number) for number in keep.split(",")) if keep else None
+    except ValueError:
+        raise typer.BadParameter(f"--keep {keep}: steps are numbers, with commas between them") from None
+    plan = Plan(
+        system, nodes, seed, churn, crashes, loss, splits, subscriptions, events, churn_ms, repair_ms, bug, kept
+    )  # fmt: skip
+    if seeds == 1:
+        _report([_play_one(troubled(system, seed) if mixed else plan, trace)])
+        return
+    if trace is not None:
+        raise typer.BadParameter("--trace is of one seed; leave out --seeds")
+    plans = [troubled(system, one) if mixed else replace(plan, seed=one) for one in range(seed, seed + seeds)]
+    _report(list(_play_many(plans, jobs)))
+
+
+def _progress(what: str) -> Progress:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def _play_one(plan: Plan, trace_file: Path | None) -> Outcome:
+    from tidings.simulator.run import Run
+    from tidings.simulator.trace import Trace
+
+    with ExitStack() as stack:
+        trace = None
+        if trace_file is not None:
+            trace = Trace(stack.enter_context(trace_file.open("w", encoding="utf-8")).write)
+            trace.begin(plan.arguments)
+        progress = stack.enter_context(_progress(f"{plan.system}, virtual ms"))
+        bar = progress.add_task("", total=None)
+        outcome = Run(plan, trace=trace, count_kinds=True).play(
+            lambda done, total: progress.update(bar, completed=done, total=total)
+        )
+    if trace_file is not None:
+        typer.echo(f"trace of {trace.lines:,} lines written to {trace_file}" if trace is not None else "", err=True)
+    return outcome
+
+
+def _play_many(plans: list[Plan], jobs: int) -> Iterator[Outcome]:
+    from tidings.simulator.run import play
+
+    with _progress(f"{plans[0].system}, seeds") as progress, ExitStack() as stack:
+        bar = progress.add_task("", total=len(plans))
+        if jobs > 1:
+            pool = stack.enter_context(ProcessPoolExecutor(jobs))
+            outcomes: Iterable[Outcome] = pool.map(play, plans, chunksize=8)
+        else:
+            outcomes = map(play, plans)
+        for outcome in outcomes:
+            progress.advance(bar)
+            yield outcome
+
+
+def _report(outcomes: list[Outcome]) -> None:
+    from tidings.simulator.shrink import explain, shrink
+
+    failed = [outcome for outcome in outcomes if outcome.violation is not None]
+    Console().print(_summary(outcomes))
+    if not failed:
+        return
+    plan, violation = failed[0].plan, failed[0].violation
+    assert violation is not None
+    typer.echo(f"\n{plan.command}", err=True)
+    typer.echo(f"fails; with the steps that it needs:\n\n{explain(*shrink(plan, violation))}", err=True)
+    raise typer.Exit(1)
+
+
+def _summary(outcomes: list[Outcome]) -> Table:
+    table = Table(title=f"{outcomes[0].plan.system}: {len(outcomes):,} simulation{'s' * (len(outcomes) > 1)}")
+    table.add_column("what")
+    table.add_column("figure", justify="right")
+    broken = Counter(outcome.violation.law for outcome in outcomes if outcome.violation is not None)
+    messages, seconds = sum(o.messages for o in outcomes), sum(o.seconds for o in outcomes)
+    rows = {
+        "nodes at the end": f"{sum(o.nodes for o in outcomes):,}",
+        "virtual time": f"{sum(o.virtual_ms for o in outcomes) / 1_000:,.0f} s",
+        "messages": f"{messages:,}",
+        "messages a second": f"{messages / max(seconds, 1e-9):,.0f}",
+        "deliveries": f"{sum(o.deliveries for o in outcomes):,}",
+        "of those that had to be": f"{sum(o.probes for o in outcomes):,}",
+        "laws broken": ", ".join(f"{law} {count}" for law, count in broken.items()) or "none",
+    }
+    kinds = Counter[str]()
+    for outcome in outcomes:
+        kinds.update(outcome.kinds)
+    rows |= {f"  {kind}": f"{count:,}" for kind, count in kinds.most_common(12)}
+    for what, figure in rows.items():
+        table.add_row(what, figure)
+    return table
+
+
+def _replay(path: Path) -> None:
+    """Play what a trace says again; raises `TraceError` where it does not happen again."""
+    from tidings.simulator.run import Run
+    from tidings.simulator.scenario import plan_from
+    from tidings.simulator.trace import Comparison, Trace, read_arguments
+
+    plan = plan_from(read_arguments(path))
+    with path.open(encoding="utf-8") as lines:
+        comparison = Comparison(lines)
+        trace = Trace(comparison.write)
+        trace.begin(plan.arguments)
+        outcome = Run(plan, trace=trace).play()
+        comparison.finish()
+    told = f"; {outcome.violation}" if outcome.violation is not None else ""
+    typer.echo(f"{path}: {trace.lines:,} lines, and every one happened again{told}")
