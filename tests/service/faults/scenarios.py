@@ -17,7 +17,7 @@ from ..history.judge import sql
 from . import damage
 from .process import NotStartedError
 from .run import Result, Run, Size, finish, running
-from .workload import DOMAIN
+from .workload import DOMAIN, Publisher
 
 GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 20.0, 60.0, 90.0  # seconds
 
@@ -220,7 +220,7 @@ def poison(run: Run) -> None:
     """What nobody should send: refused, or matched like anything else; others never notice."""
     events: list[Any] = [
         {"symbol": 7, "price": 1}, {"symbol": "OIL", "price": "many"}, {"price": 1.5}, {"price": 2**63},
-        {"symbol": {"nested": "OIL"}}, [], 7, None, {"specversion": "1.0", "data": {"price": 1}},
+        {"symbol": {"nested": "OIL"}}, [[]], ["OIL"], 7, None, {"specversion": "1.0", "data": {"price": 1}},
     ]  # fmt: skip
     with run.fault("poison events and filters", bound_seconds=GATEWAY_BOUND), httpx.Client(trust_env=False) as http:
         token = {"authorization": f"Bearer {run.served.token_file.read_text().strip()}"}
@@ -231,13 +231,16 @@ def poison(run: Run) -> None:
         for body in (b"{", b'{"price": 1e400}', b'{"price": NaN}', b"\xff", b'{"a":' * 100 + b"1" + b"}" * 100):
             answer = http.post(at, content=body, headers={**token, "content-type": "application/json"})
             assert answer.status_code == 400, (body[:30], answer.status_code, answer.text)
-        for filter_ in ("price >", "prise > 1", "price > 'x' OR", "java_method('a','b')", "(" * 300, "price = ''); --"):
+        for filter_ in (
+            "price >", "prise > 1", "price > 'x' OR", "java_method('a','b')", "(" * 300, "price = ''); --",
+            "CAST(symbol AS INT) > 3",
+        ):  # fmt: skip
             answer = http.post(
                 f"{run.served.url}/v1/subscriptions", json={"domain": DOMAIN, "filter": filter_}, headers=token
             )
             assert answer.status_code in (400, 422), (filter_, answer.status_code, answer.text)
         never = ["not", ["true"]]
-        for text in ("symbol RLIKE '(a+)+$'", "price / 0 = 1", "CAST(symbol AS INT) > 3"):
+        for text in ("symbol RLIKE '(a+)+$'", "price / 0 = 1"):
             run.pull(run.subscribers["default"].create(never, text=text).id)
         many = ["or", *(["=", "price", number] for number in range(0, 100, 3))]
         run.pull(run.subscribers["default"].create(many, text=sql(many)).id)
@@ -245,7 +248,7 @@ def poison(run: Run) -> None:
             {"symbol": "OIL" * 100_000, "price": 1}, {"symbol": "\u0000\u2028\U0001f6e2'); --", "price": -(2**63)},
             {"symbol": None, "price": None, "size": -0.0}, {"price": 2**63 - 1, "size": 1e308, "more": {"a": [1]}}, {},
         ]  # fmt: skip
-        run.add_publisher(pause_seconds=1.0).publish(odd)
+        Publisher("odd", run.clients["default"], run.writer).publish(odd)
     run.wait_for_recovery()
 
 
