@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from tidings.store import notifications
 from tidings.store.notifications import BATCHES_KEPT, LOG, Notifications, NotificationsError
 
+GROUPS = ("groupings", "members", "pages", "highest", "marks")
+
 
 def matches(rows: dict[int, list[Any]], source: str | None = None) -> pa.Table:
     columns: dict[str, Any] = {"position": pa.array(list(rows), pa.int64()), "subscriptions": list(rows.values())}
@@ -213,7 +215,7 @@ def test_a_file_of_the_first_format_is_upgraded_and_one_to_come_is_refused(tmp_p
     with Notifications(path) as store:
         load(store, {1: [7, 8], 2: [7]}, batch=0)
     with sqlite3.connect(path) as other:
-        for table in ("mailboxes", "overflowed", "loads", "bound"):
+        for table in ("mailboxes", "overflowed", "loads", "bound", *GROUPS):
             other.execute(f"DROP TABLE {table}")
         other.execute("PRAGMA user_version = 1")
     other.close()
@@ -227,9 +229,9 @@ def test_a_file_of_the_first_format_is_upgraded_and_one_to_come_is_refused(tmp_p
             [3],
         )
     with sqlite3.connect(path) as other:
-        other.execute("PRAGMA user_version = 3")
+        other.execute("PRAGMA user_version = 4")
     other.close()
-    with pytest.raises(NotificationsError, match="has format 3, and this is Tidings with format 2"):
+    with pytest.raises(NotificationsError, match="has format 4, and this is Tidings with format 3"):
         Notifications(path)
 
 

@@ -8,6 +8,8 @@ A notification is (source, position, subscription), and is there once however of
 one transaction: its notifications, and how far the query that decided on them has come. So what is in the
 file and what the query knows of it never differ by more than the batch that was under way.
 
+Subscriptions that ask for similar things can be made groups, of which a load writes pages: see `grouped`.
+
 A file may have bounded mailboxes, one for each subscription: what finds its mailbox full is noted as
 overflowed, and is lost to nobody. What a subscriber has acknowledged is pruned, and does not come back
 when its batch is loaded again. A load leaves word of whose mailboxes it filled, for those who deliver.
@@ -19,18 +21,19 @@ import os
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apsw
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidings.errors import TidingsError
+from tidings.store import grouped
+from tidings.store.grouped import LOG as LOG
+from tidings.store.grouped import Filling, Groups, Row, batch_of
 from tidings.store.sqlite_file import BUSY_SECONDS, SqliteFile
 
-LOG = ""  # the source of positions in the log; other sources have names, such as Kafka's topic/partition
 BATCHES_KEPT = 1_000  # of each query, to look at
 LOADS_KEPT = 256  # of which `woken` knows whose mailboxes they filled
 MAX_WOKEN = 10_000  # subscriptions of one load that are noted one by one; where there are more, all are woken
@@ -93,6 +96,8 @@ class _Mailbox:
     overflowed: int = 0
     pruned: int = -1
     changed: bool = False
+    paged: int = 0  # in pages of its groups: at most so many, until they are counted
+    is_counted: bool = False
 
 
 class Notifications(SqliteFile):
@@ -103,13 +108,14 @@ class Notifications(SqliteFile):
     """
 
     kind, described = "notifications", "store of notifications"
-    application, format, tables = 0x54444E54, 2, _TABLES + _MAILBOXES
+    application, format, tables = 0x54444E54, 3, _TABLES + _MAILBOXES + grouped.TABLES
     error = busy_error = NotificationsError
 
     def __init__(
         self, path: str | os.PathLike[str], *, max_waiting: int | None = None, busy_seconds: float = BUSY_SECONDS
     ) -> None:
         super().__init__(path, busy_seconds=busy_seconds)
+        self._groups = Groups(self._connection)
         try:
             if max_waiting is not None and self.max_waiting != max_waiting:
                 self._bound(max_waiting)
@@ -140,10 +146,13 @@ class Notifications(SqliteFile):
                     f"and comes again with {version}: the checkpoint is of another time than {self.path}"
                 )
             bound = self.max_waiting
-            filling = _Plain(self._connection) if bound is None else _Mailboxes(self._connection, bound)
+            rows = _Plain(self._connection) if bound is None else _Mailboxes(self._connection, bound, self._groups)
+            pages = Filling(self._groups, self._connection, bound)
             for table in matches:
-                filling.add(table)
-            added = filling.finish()
+                rows.add(pages.rows_of(batch_of(table)))
+            rows.write_down()
+            rows.add(pages.finish())
+            added = rows.finish(pages.told) + pages.added
             self._say(query, batch, version, added, reached)
         return added
 
@@ -179,6 +188,14 @@ class Notifications(SqliteFile):
         """Of each source the position up to which a query has come: it and all before are done."""
         return dict(self._ask("SELECT source, position FROM reached WHERE query = ?", query))
 
+    def group(self, groups: Iterable[Sequence[str | int]]) -> int:
+        """Have these subscriptions in groups from now on, each in one; answers how many there are.
+
+        Members of a group should be alike, so that an event for one is for many: a few hundred, 65,536 at most.
+        """
+        with self._writing():
+            return self._groups.make(groups)
+
     def positions_of(
         self, subscription: str | int, *, after: int = -1, before: int = _LAST, source: str = LOG, limit: int = -1
     ) -> list[int]:
@@ -187,12 +204,20 @@ class Notifications(SqliteFile):
             "SELECT position FROM notifications WHERE subscription = ? AND source = ? AND position > ? "
             "AND position < ? ORDER BY position LIMIT ?"
         )
-        return [position for (position,) in self._ask(sql, subscription, source, after, before, limit)]
+        with self._reading():
+            rows = [position for (position,) in self._ask(sql, subscription, source, after, before, limit)]
+            paged = self._groups.positions_of(subscription, source, after, before, limit)
+        if not paged:
+            return rows
+        return sorted([*rows, *paged])[: None if limit < 0 else limit]
 
     def waiting(self, subscription: str | int) -> int:
         """How many notifications a mailbox holds."""
-        found = self._ask("SELECT waiting FROM mailboxes WHERE subscription = ?", subscription)
-        return int(found[0][0]) if found else 0
+        with self._reading():
+            if self.max_waiting is None:
+                return 0
+            found = self._ask("SELECT waiting FROM mailboxes WHERE subscription = ?", subscription)
+            return (int(found[0][0]) if found else 0) + self._groups.waiting(subscription)
 
     def overflowed(
         self, subscription: str | int, *, after: int = -1, before: int = _LAST, limit: int = -1
@@ -224,7 +249,7 @@ class Notifications(SqliteFile):
             rows = self._ask(
                 "SELECT subscription FROM mailboxes WHERE waiting > 0 AND typeof(subscription) = 'integer' ORDER BY 1"
             )
-            return last, [number for (number,) in rows]
+            return last, sorted({number for (number,) in rows} | self._groups.told())
 
     def prune(self, acknowledged: Mapping[int, int]) -> int:
         """Remove of each subscription what it has acknowledged: the log's positions up to one. Answers how many."""
@@ -234,6 +259,7 @@ class Notifications(SqliteFile):
                 raise NotificationsError(
                     f"notifications: {self.path} has no mailboxes to prune; open it with max_waiting"
                 )
+            marks = {}
             for subscription, position in acknowledged.items():
                 found = self._ask("SELECT waiting, pruned FROM mailboxes WHERE subscription = ?", subscription)
                 if found and found[0][1] >= position:
@@ -244,19 +270,22 @@ class Notifications(SqliteFile):
                 )  # fmt: skip
                 gone = self._connection.changes()
                 removed += gone
+                marks[subscription] = (found[0][1] if found else -1), position
                 self._ask(
                     "INSERT INTO mailboxes VALUES (?1, 0, 0, ?2) "
                     "ON CONFLICT DO UPDATE SET waiting = waiting - ?3, pruned = ?2",
                     subscription, position, gone,
                 )  # fmt: skip
-        return removed
+            return removed + self._groups.prune(marks)
 
     def forget(self, subscriptions: Iterable[int]) -> None:
         """Remove the mailboxes of subscriptions that are no more, and what overflowed them."""
         with self._writing():
-            for subscription in subscriptions:
+            gone = list(subscriptions)
+            for subscription in gone:
                 for table in ("notifications", "overflowed", "mailboxes"):
                     self._ask(f"DELETE FROM {table} WHERE subscription = ?", subscription)
+            self._groups.forget(gone)
 
     def forget_before(self, position: int) -> int:
         """Remove what overflowed at positions that the log has no more; answers how many."""
@@ -268,24 +297,29 @@ class Notifications(SqliteFile):
         """Every notification as (position, subscription), for whoever wants to compare."""
         rows: Iterator[Any] = self._connection.execute("SELECT position, subscription FROM notifications")
         yield from rows
+        yield from self._groups.pairs()
 
     def __len__(self) -> int:
-        return int(self._ask("SELECT count(*) FROM notifications")[0][0])
+        return int(self._ask("SELECT count(*) FROM notifications")[0][0]) + sum(1 for _ in self._groups.pairs())
 
     def _bound(self, max_waiting: int) -> None:
         with self._writing():
             if self.max_waiting is None and len(self):
                 self._ask("INSERT INTO mailboxes SELECT subscription, count(*), 0, -1 FROM notifications GROUP BY 1")
+                self._groups.bound()
                 self._ask("INSERT INTO loads (subscriptions) VALUES (NULL)")  # wakes them all
             self._ask("UPDATE bound SET max_waiting = ?", max_waiting)
 
     def _upgrade(self, format_: int) -> int:
-        if format_ != 1:
+        if format_ not in (1, 2):
             return format_
         with self._writing():
-            if self._ask("PRAGMA user_version")[0][0] == 1:  # nobody was faster
+            found = self._ask("PRAGMA user_version")[0][0]  # others may have been faster
+            if found == 1:
                 self._ask(_MAILBOXES)
-                self._ask("PRAGMA user_version = 2")
+            if found in (1, 2):
+                self._ask(grouped.TABLES + grouped.UPGRADE)
+                self._ask("PRAGMA user_version = 3")
             return int(self._ask("PRAGMA user_version")[0][0])
 
 
@@ -297,30 +331,37 @@ class _Plain:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._before = connection.total_changes()
+        self._added = 0
 
-    def add(self, matches: pa.Table) -> None:
-        self._connection.executemany(_INSERT, _rows(matches))
+    def add(self, rows: list[Row]) -> None:
+        before = self._connection.total_changes()
+        self._connection.executemany(_INSERT, rows)
+        self._added += self._connection.total_changes() - before
 
-    def finish(self) -> int:
-        return self._connection.total_changes() - self._before
+    def write_down(self) -> None:
+        """There is nothing to write beside the rows."""
+
+    def finish(self, told: set[int]) -> int:
+        return self._added
 
 
 class _Mailboxes:
     """Fills mailboxes within one transaction, up to their bound, with each notification once."""
 
-    def __init__(self, connection: apsw.Connection, room: int) -> None:
+    def __init__(self, connection: apsw.Connection, room: int, groups: Groups) -> None:
         self._connection = connection
         self._room = room
+        self._groups = groups
         self._mailboxes: dict[Any, _Mailbox] = {}
+        self._grouped = groups.known.count > 0
+        self._woken: set[int] = set()
         self._added = 0
 
-    def add(self, matches: pa.Table) -> None:
-        rows = list(_rows(matches))
+    def add(self, rows: list[Row]) -> None:
         mailboxes, scarce = self._mailboxes, set()
         for subscription, count in Counter(row[0] for row in rows).items():
             mailbox = mailboxes.get(subscription) or self._read(subscription)
-            if mailbox.overflowed or mailbox.waiting + count > self._room:
+            if mailbox.overflowed or mailbox.waiting + mailbox.paged + count > self._room:
                 scarce.add(subscription)
         ample = [row for row in rows if row[0] not in scarce] if scarce else rows
         self._add_to_ample([row for row in ample if row[2] > mailboxes[row[0]].pruned or row[1] != LOG])
@@ -328,7 +369,7 @@ class _Mailboxes:
             for row in sorted((row for row in rows if row[0] in scarce), key=lambda row: (row[1], row[2])):
                 self._add_to_scarce(row)
 
-    def _add_to_ample(self, rows: list[tuple[Any, str, int]]) -> None:
+    def _add_to_ample(self, rows: list[Row]) -> None:
         """Rows whose mailboxes have room for all."""
         before = self._connection.total_changes()
         self._connection.executemany(_INSERT, rows)
@@ -348,13 +389,15 @@ class _Mailboxes:
         ((mailbox.waiting,),) = self._connection.execute(sql, (subscription,))
         return mailbox.waiting != before
 
-    def _add_to_scarce(self, row: tuple[Any, str, int]) -> None:
+    def _add_to_scarce(self, row: Row) -> None:
         """A row whose mailbox may be full: the first to come are in it, the others have overflowed."""
         mailbox = self._mailboxes[row[0]]
         if (row[1] == LOG and row[2] <= mailbox.pruned) or self._is_known(row):
             return
         mailbox.changed = True
-        if mailbox.waiting < self._room:
+        if self._grouped and not mailbox.is_counted:
+            mailbox.paged, mailbox.is_counted = self._groups.waiting(row[0]), True
+        if mailbox.waiting + mailbox.paged < self._room:
             self._connection.execute("INSERT INTO notifications VALUES (?, ?, ?)", row)
             mailbox.waiting += 1
             self._added += 1
@@ -362,7 +405,7 @@ class _Mailboxes:
             self._connection.execute("INSERT INTO overflowed VALUES (?, ?, ?, ?)", (*row, time.time_ns() // 1000))
             mailbox.overflowed += 1
 
-    def _is_known(self, row: tuple[Any, str, int]) -> bool:
+    def _is_known(self, row: Row) -> bool:
         return any(
             self._connection.execute(
                 f"SELECT 1 FROM {table} WHERE subscription = ? AND source = ? AND position = ?", row
@@ -374,30 +417,33 @@ class _Mailboxes:
         sql = "SELECT waiting, overflowed, pruned FROM mailboxes WHERE subscription = ?"
         found = self._connection.execute(sql, (subscription,)).fetchone()
         mailbox = self._mailboxes[subscription] = _Mailbox() if found is None else _Mailbox(*found)
+        if self._grouped:
+            mailbox.paged = self._groups.waiting_at_most(subscription)
         return mailbox
 
-    def finish(self) -> int:
-        """Write down how full mailboxes are now, and whose were filled; answers how many notifications were new."""
+    def write_down(self) -> None:
+        """How full mailboxes are now; what is added later is read from there."""
         changed = [(subscription, mailbox) for subscription, mailbox in self._mailboxes.items() if mailbox.changed]
+        if self._grouped:
+            for subscription, mailbox in changed:
+                before = self._connection.execute(
+                    "SELECT waiting FROM mailboxes WHERE subscription = ?", (subscription,)
+                ).fetchone()
+                self._groups.more_waiting(subscription, mailbox.waiting - (before[0] if before else 0))
         self._connection.executemany(
             "INSERT INTO mailboxes VALUES (?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET waiting = excluded.waiting, overflowed = excluded.overflowed",
             [(subscription, box.waiting, box.overflowed, box.pruned) for subscription, box in changed],
         )
-        numbers = [subscription for subscription, _ in changed if isinstance(subscription, int)]
+        self._woken |= {subscription for subscription, _ in changed if isinstance(subscription, int)}
+        self._mailboxes.clear()
+
+    def finish(self, told: set[int]) -> int:
+        """Leave word of whose mailboxes were filled, in pages too; answers how many notifications were new."""
+        self.write_down()
+        numbers = sorted(self._woken | told)
         if numbers:
             blob = array("q", numbers).tobytes() if len(numbers) <= MAX_WOKEN else None
             self._connection.execute("INSERT INTO loads (subscriptions) VALUES (?)", (blob,))
             self._connection.execute("DELETE FROM loads WHERE number <= last_insert_rowid() - ?", (LOADS_KEPT,))
         return self._added
-
-
-def _rows(matches: pa.Table) -> Iterator[tuple[Any, str, int]]:
-    """(subscription, source, position) of every match, in the order that the table keeps."""
-    lists: Any = matches["subscriptions"].combine_chunks()
-    parents: Any = pc.list_parent_indices(lists)
-    ids: list[Any] = pc.list_flatten(lists).to_pylist()
-    known = "source" in matches.column_names
-    sources: Any = matches["source"].take(parents).to_pylist() if known else [LOG] * len(ids)
-    positions: Any = matches["position"].take(parents).to_pylist()
-    return zip(ids, sources, positions, strict=True)
