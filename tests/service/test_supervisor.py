@@ -197,11 +197,12 @@ def test_commands_of_the_children_carry_what_was_asked_for(tmp_path: Path) -> No
     plan = Plan(
         DataDirectory(tmp_path), host="::", port=81, master="local[2]", recover=True, retain=("7d", "2gb"),
         dev_webhooks=True, certificate=Path("c.pem"), key=Path("k.pem"), allowed_hosts=("example.org",),
+        max_lag=7,
     )  # fmt: skip
     assert plan.url == "https://[::1]:81"
     gateway, driver = " ".join(plan.gateway()), " ".join(plan.driver())
     assert "--host :: --port 81 --certificate c.pem --key k.pem --retain 7d --retain 2gb" in gateway
-    assert gateway.endswith("--allow-host example.org --development")
+    assert gateway.endswith("--allow-host example.org --max-lag 7 --development")
     assert "--master local[2] --recover" in driver
 
 

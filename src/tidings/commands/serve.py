@@ -40,6 +40,7 @@ class Request:
     key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     retain: tuple[str, ...] = ()
+    max_lag: int | None = None
 
 
 def serve(
@@ -80,6 +81,15 @@ def serve(
             help="How long events are kept that nobody needs any more: 7d, 12h, 50gb, forever. By default 7d.",
         ),
     ] = None,
+    max_lag: Annotated[
+        int | None,
+        typer.Option(
+            "--max-lag",
+            min=1,
+            metavar="EVENTS",
+            help="How many events of a domain may wait for Spark before publishers are told to wait.",
+        ),
+    ] = None,
 ) -> None:
     """Publish, match and deliver, until Ctrl-C or SIGTERM; started again, it goes on where it was.
 
@@ -92,7 +102,9 @@ def serve(
         raise typer.BadParameter("--certificate and --key go together")
     hosts, limits = tuple(allow_host or ()), tuple(retain or ())
     read_limits(limits)  # told here, rather than by the gateway
-    request = Request(host, port, data, master, catalogue, demo, recover, dev_webhooks, certificate, key, hosts, limits)
+    request = Request(
+        host, port, data, master, catalogue, demo, recover, dev_webhooks, certificate, key, hosts, limits, max_lag
+    )
     run(request, Console())
 
 
@@ -119,6 +131,7 @@ def run(request: Request, console: Console) -> None:
         key=request.key,
         allowed_hosts=request.allowed_hosts,
         retain=request.retain,
+        max_lag=request.max_lag,
         output=output,
     )
     with prepared(plan) as new, contextlib.ExitStack() as ended:

@@ -56,6 +56,7 @@ class Plan:
     key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()  # names that requests may be addressed to
     retain: tuple[str, ...] = ()  # limits of the log; without any, the gateway's own
+    max_lag: int | None = None  # events of a domain that may wait to be matched; None: the gateway's own
     output: Path | None = None  # where the children write what they have to say; None: where the supervisor does
 
     @property
@@ -73,6 +74,7 @@ class Plan:
             command += ["--retain", limit]
         for name in self.allowed_hosts:
             command += ["--allow-host", name]
+        command += [] if self.max_lag is None else ["--max-lag", str(self.max_lag)]
         return command + (["--development"] if self.dev_webhooks else [])
 
     def driver(self) -> list[str]:
