@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "tidings", "serve"]
@@ -27,13 +27,13 @@ class NotStartedError(RuntimeError):
 class Served:
     """A service in processes of its own, with its data in a directory that outlives them."""
 
-    def __init__(self, data: Path, *, master: str = "local[2]") -> None:
+    def __init__(self, data: Path, *, master: str = "local[2]", options: Sequence[str] = ()) -> None:
         self.data = data
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.output = data.with_name(f"{data.name}.log")
         self.points = data.with_name(f"{data.name}.points")
-        self._master = master
+        self._master, self._options = master, options
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -42,7 +42,7 @@ class Served:
 
     def start(self, *options: str, wait: bool = True) -> None:
         command = [*COMMAND, "--data", str(self.data), "--port", str(self.port), "--master", self._master]
-        command += ["--dev-webhooks", *options]
+        command += ["--dev-webhooks", *self._options, *options]
         self.points.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(filter(None, (str(POINTS), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": path, "TIDINGS_FAULT_POINTS": str(self.points)}

@@ -7,7 +7,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -177,6 +177,11 @@ class Run:
         domains = self.served.driver_status().get("domains")
         return [one["reached"] for one in domains.values()] if isinstance(domains, dict) else []
 
+    def matched(self) -> int:
+        """How many events the driver has matched since it began."""
+        domains = self.served.driver_status().get("domains")
+        return sum(one["events"] for one in domains.values()) if isinstance(domains, dict) else 0
+
     def _write_dead_letters(self) -> None:
         for tenant, subscriber in self.subscribers.items():
             for id_ in subscriber.made:
@@ -221,10 +226,12 @@ class Result:
 
 
 @contextlib.contextmanager
-def running(folder: Path, size: Size, *, data: Path | None = None, master: str = "local[2]") -> Iterator[Run]:
+def running(
+    folder: Path, size: Size, *, data: Path | None = None, master: str = "local[2]", options: Sequence[str] = ()
+) -> Iterator[Run]:
     """A service with publishers and subscribers at work, in a folder of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    served = Served(data or folder / "data", master=master)
+    served = Served(data or folder / "data", master=master, options=options)
     writer = KeptWriter(folder / "history.jsonl")
     stopped = threading.Event()
     with contextlib.ExitStack() as opened:
