@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.matching.hashing import hashes_of
+from tidings.matching.paths.answers import DocumentColumn
 from tidings.model.event import EventBatch
 from tidings.model.filter.columnar import ArrowArray, Codes
 from tidings.model.filter.planned import double_ordinals
@@ -47,6 +48,7 @@ class Columns:
     _codes: dict[Path, Codes] = field(default_factory=dict)
     _hashes: dict[Path, npt.NDArray[np.uint64]] = field(default_factory=dict)
     _distinct: dict[Path, tuple[ArrowArray, Codes, Mask]] = field(default_factory=dict)
+    _documents: dict[Path, DocumentColumn] = field(default_factory=dict)
 
     def part(self, start: int, end: int) -> Columns:
         return Columns(self.batch.part(start, end))
@@ -70,6 +72,12 @@ class Columns:
             numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
             self._distinct[path] = encoded.dictionary, numbers, valid
         return self._distinct[path]
+
+    def documents(self, path: Path) -> DocumentColumn:
+        """An attribute's texts as XML documents."""
+        if path not in self._documents:
+            self._documents[path] = DocumentColumn(self.batch.columns[path])
+        return self._documents[path]
 
     def codes(self, path: Path, keys: ArrowArray | None = None) -> tuple[Codes, Mask]:
         """The codes of an attribute's values, among `keys` where those give them, and which are not NULL."""

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidings.matching.columns import Column, Columns, Mask
 from tidings.model.filter import values
 from tidings.model.filter.columnar import ArrowArray
+from tidings.model.filter.interpret import evaluate_path
 from tidings.model.filter.planned import double_ordinals
 from tidings.model.filter.tree import (
     And,
@@ -35,6 +36,7 @@ from tidings.model.filter.tree import (
     Or,
     Reference,
     RLike,
+    XPathBoolean,
 )
 from tidings.model.types import DataType
 
@@ -93,6 +95,8 @@ class _Evaluation:
                 return self._find(values.like_to_re2(pattern, escape), operand)
             case RLike(operand, pattern):
                 return self._find(pattern, operand)
+            case XPathBoolean(operand, path):
+                return self._path_holds(operand, path)
             case Cast(operand, type_):
                 return _cast(self.of(operand), operand.type, type_)
             case Arithmetic(op, left, right, type_):
@@ -137,6 +141,13 @@ class _Evaluation:
         texts, number, valid = self._columns.distinct(operand.path)
         matched = np.append(search(texts, sought).to_numpy(zero_copy_only=False), False)  # NULL has the number -1
         return Column(matched[number[self._rows]], valid[self._rows])
+
+    def _path_holds(self, operand: Expression, path: Expression) -> Column:
+        if not isinstance(operand, Reference):
+            return _each(evaluate_path, None, self.of(operand), self.of(path))
+        documents = self._columns.documents(operand.path)
+        rows = np.arange(self._columns.batch.count)[self._rows]
+        return Column(documents.holds(rows, self.of(path).values.tolist()), documents.readable[rows])
 
     def _array_contains(self, arrays: Column, items: Column) -> Column:
         def contains(array: list[Any], item: Any) -> bool | None:

@@ -19,6 +19,7 @@ from decimal import Decimal
 from difflib import SequenceMatcher
 from typing import Any
 
+from tidings.errors import EventError
 from tidings.model.filter.interpret import evaluate
 from tidings.model.filter.sql import literal_to_sql, name_to_sql, to_sql
 from tidings.model.filter.tree import (
@@ -30,9 +31,12 @@ from tidings.model.filter.tree import (
     Not,
     Or,
     Path,
+    XPathBoolean,
     attributes_of,
 )
 from tidings.model.types import DataType
+from tidings.model.xpath.interpret import read_document
+from tidings.model.xpath.parse import parse_path
 
 WIDTH = 80  # columns of the terminal that explanations are printed for
 MAX_INDENT = 16  # deeper than that, depth no longer shows
@@ -165,9 +169,30 @@ def _predicate(expression: Expression, record: Mapping[Path, Any], needed: bool)
     outcome = evaluate(expression, record)
     assert outcome is None or isinstance(outcome, bool)
     off, distance = ("", 0.0) if outcome is needed else _off(expression, record)
+    path = expression.operand if isinstance(expression, Not) else expression
+    if isinstance(path, XPathBoolean):
+        return Reason("predicate", expression, outcome, int(outcome is not needed), distance, _reached(path, record))
     values = ", ".join(_values(expression, record))
     detail = f"{values}: {off}" if values and off else values or off
     return Reason("predicate", expression, outcome, int(outcome is not needed), distance, detail)
+
+
+def _reached(predicate: XPathBoolean, record: Mapping[Path, Any]) -> str:
+    """How far into a document a path leads: the document itself would say less."""
+    document, text = evaluate(predicate.operand, record), evaluate(predicate.path, record)
+    name = to_sql(predicate.operand, typed=False)
+    if document is None:
+        return f"{name} is NULL"
+    try:
+        path, read = parse_path(text), read_document(document)
+    except EventError as error:
+        return f"{name}: {error.reason}"
+    reached = read.reached(path)
+    if reached == len(path.steps):
+        return f"selects {_count(len(read.select(path)), 'node')}"
+    starts = [step.at - 1 for step in path.steps]  # of steps in the text
+    missing = text[starts[reached] : starts[reached + 1] if reached + 1 < len(starts) else None].rstrip("/")
+    return f"no {missing} " + (f"below {text[: starts[reached]].rstrip('/')}" if reached else "in the document")
 
 
 def _values(expression: Expression, record: Mapping[Path, Any]) -> list[str]:

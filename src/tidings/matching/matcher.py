@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 from typing import Literal as Choice
@@ -43,6 +44,8 @@ from tidings.matching.engines.cells import Visit
 from tidings.matching.explain import Explanation, explain, nearest
 from tidings.matching.index import SAMPLE, EngineStats, Found
 from tidings.matching.matches import Matches
+from tidings.matching.paths.dialect import ATTRIBUTE, DOMAIN, check_documents, columns_of_paths, path_dialect
+from tidings.matching.paths.selected import selected_by
 from tidings.matching.saving import storage
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events, read_record
@@ -83,7 +86,9 @@ class Matcher:
     `subscriptions` are (id, filter) pairs, Subscription objects, a dict of filters by id, an
     Arrow table or a data frame with columns id and filter. `domain` is a Domain, an Arrow or
     Spark schema, or a dict of types by name; without one, the first events that are matched
-    give it. `threads` share the work of large batches: by default as many as there are cores.
+    give it. With `dialect="xpath"`, filters are paths and events are XML documents, strings or
+    bytes; `namespaces` says what the paths' prefixes stand for. `threads` share the work of large
+    batches: by default as many as there are cores.
 
     >>> matcher = Matcher([("cheap", "price < 10"), ("oil", "symbol = 'OIL' AND price > 50")])
     >>> matcher.match([{"symbol": "OIL", "price": 8.5}, {"symbol": "OIL", "price": 70.0}]).pairs()
@@ -93,7 +98,15 @@ class Matcher:
     [(0, 'oil'), (0, 'cheap')]
     """
 
-    def __init__(self, subscriptions: Any, domain: Any = None, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        subscriptions: Any,
+        domain: Any = None,
+        *,
+        dialect: Choice["sql", "xpath"] = "sql",
+        namespaces: Mapping[str, str] | None = None,
+        threads: int | None = None,
+    ) -> None:
         self._threads = threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._threads, "tidings-match") if self._threads > 1 else None
         self._changing = threading.Lock()  # one change at a time; matches never wait for it
@@ -102,7 +115,12 @@ class Matcher:
         self._sample: Columns | None = None
         self._replaced = 0  # how often all was
         self._counters = [0, 0, 0]  # events, candidates, matches
-        self._state = pending_state(read_subscriptions(subscriptions), _as_domain(domain))
+        self._paths = path_dialect(dialect, namespaces)
+        if self._paths is not None and domain is not None:
+            raise ValueError("with dialect='xpath' events are documents: leave the domain out")
+        with self._own_columns():
+            known = DOMAIN if self._paths is not None else _as_domain(domain)
+            self._state = pending_state(self._subscriptions(subscriptions), known)
 
     @property
     def domain(self) -> Domain | None:
@@ -120,6 +138,8 @@ class Matcher:
         event that does not fit the domain raises, or with `on_error="reject"` matches nothing
         and is listed in `rejects`.
         """
+        if self._paths is not None:
+            return self._match_documents(self._paths.events(events), positions, on_error)
         domain = self._state.domain
         if domain is None:
             if not _has_events(events):
@@ -138,13 +158,23 @@ class Matcher:
             self._counters[counter] += more
         return Matches(offsets, slots, tuple(table.ids for part in state.parts for table in part.tables), batch.rejects)
 
+    def _match_documents(self, batch: EventBatch, positions: Any, on_error: Choice["raise", "reject"]) -> Matches:
+        """Which documents cannot be read is looked for where nothing was found: in such a one nothing is."""
+        state = self._ready(batch)
+        at = None if positions is None else _positions(positions, batch.count)
+        offsets, slots, tried = self._match(state.parts, batch, at)
+        rejects = check_documents(batch, np.flatnonzero(np.diff(offsets) == 0), on_error)
+        for counter, more in enumerate((batch.count - len(rejects), tried, len(slots))):
+            self._counters[counter] += more
+        return Matches(offsets, slots, tuple(table.ids for part in state.parts for table in part.tables), rejects)
+
     def add(self, subscriptions: Any) -> None:
         """Add subscriptions with new ids; the next match sees them."""
-        self._change(read_subscriptions(subscriptions), replacing=False)
+        self._change(self._subscriptions(subscriptions), replacing=False)
 
     def upsert(self, subscriptions: Any) -> None:
         """Add subscriptions, in place of those with the same ids; the next match sees them."""
-        self._change(read_subscriptions(subscriptions), replacing=True)
+        self._change(self._subscriptions(subscriptions), replacing=True)
 
     def remove(self, ids: Iterable[str | int]) -> None:
         """Remove subscriptions; the next match does not see them."""
@@ -155,8 +185,8 @@ class Matcher:
 
     def replace_all(self, subscriptions: Any) -> None:
         """Have these subscriptions and no others."""
-        table = read_subscriptions(subscriptions)
-        with self._changing:
+        table = self._subscriptions(subscriptions)
+        with self._changing, self._own_columns():
             fresh = pending_state(table, self._state.domain)
             self._replaced += 1
             self._swap(fresh if self._sample is None or fresh.filters is None else indexed_state(fresh, self._sample))
@@ -168,20 +198,27 @@ class Matcher:
         """
         self._background.wait()
 
-    def explain(self, event: dict[str, Any], subscription_id: str | int) -> Explanation:
+    def explain(self, event: Any, subscription_id: str | int) -> Explanation:
         """Why an event matches a subscription, or why not: predicate by predicate, with the values."""
-        domain = self._domain_for(event)
+        domain, event = self._domain_for(event), self._record(event)
         with self._changing:
             text = self._state.filter_text(subscription_id)
         return explain(parse_filter(text, domain), read_record(event, domain), subscription=subscription_id, text=text)
 
-    def nearest(self, event: dict[str, Any], limit: int = 5) -> list[Explanation]:
+    def nearest(self, event: Any, limit: int = 5) -> list[Explanation]:
         """The subscriptions that an event came nearest to without matching: fewest failing predicates first."""
         domain = self._domain_for(event)
-        record = read_record(event, domain)
+        record = read_record(self._record(event), domain)
         every = (entry for table in self._state.tables() for entry in table)
         filters = ((entry.id, entry.filter, parse_filter(entry.filter, domain)) for entry in every)
         return nearest(filters, record, limit=limit)
+
+    def select(self, event: Any, subscription_id: str | int) -> list[str]:
+        """What the paths of a subscription select in an event that matches it: elements as XML, other nodes as text."""
+        domain, event = self._domain_for(event), self._record(event)
+        with self._changing:
+            text = self._state.filter_text(subscription_id)
+        return selected_by(parse_filter(text, domain), read_record(event, domain))
 
     def stats(self) -> MatcherStats:
         """Engines and why, bytes, candidates tried against matched."""
@@ -193,7 +230,8 @@ class Matcher:
         """Write the matcher to a file, as it is at this moment, in place of the file that there may be."""
         with self._changing:
             state, sample = at_rest(self._state, self._sample), self._sample
-        storage.save(path, {"state": state, "sample": None if sample is None else replace(sample.batch, source=None)})
+        batch = None if sample is None else replace(sample.batch, source=None)
+        storage.save(path, {"state": state, "sample": batch, "dialect": self._paths})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, threads: int | None = None) -> Matcher:
@@ -205,7 +243,7 @@ class Matcher:
         saved = storage.load(path)
         state: State = saved["state"]
         matcher = cls([], threads=threads)
-        matcher._state = state
+        matcher._state, matcher._paths = state, saved["dialect"]
         if state.domain is not None:
             domain = state.domain
             restored = tuple(
@@ -242,7 +280,7 @@ class Matcher:
     def _change(self, table: SubscriptionTable, *, replacing: bool) -> None:
         if not len(table):
             return
-        with self._changing:
+        with self._changing, self._own_columns():
             state = self._indexed()
             if state.domain is None:
                 assert state.pending is not None
@@ -293,8 +331,21 @@ class Matcher:
         counts = np.concatenate([[0], *(np.diff(offsets) for offsets, *_ in found)])
         return np.cumsum(counts), np.concatenate([slots for _, slots, _ in found]), sum(tried for *_, tried in found)
 
-    def _domain_for(self, event: dict[str, Any]) -> Domain:
+    def _domain_for(self, event: Any) -> Domain:
         return self._state.domain or infer_domain([event])
+
+    # ------------------------------------------------------------------ dialects
+
+    def _subscriptions(self, subscriptions: Any) -> SubscriptionTable:
+        return read_subscriptions(subscriptions) if self._paths is None else self._paths.subscriptions(subscriptions)
+
+    def _record(self, event: Any) -> Any:
+        """An event as a record of the domain."""
+        return event if self._paths is None else {ATTRIBUTE: self._paths.events([event]).columns[ATTRIBUTE,][0].as_py()}
+
+    def _own_columns(self) -> AbstractContextManager[None]:
+        """Errors in filters say where in what the user wrote."""
+        return nullcontext() if self._paths is None else columns_of_paths()
 
 
 def _match_all(

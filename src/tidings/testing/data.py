@@ -3,6 +3,8 @@
     stocks        stocks_us_daily_dev.csv.gz          daily quotes of US stocks
     aircraft      adsb_switzerland_139k.json.gz       positions of aircraft over Switzerland
     earthquakes   usgs_earthquakes_week_1707.json.gz  a week of earthquakes, in GeoJSON
+    bibliography  acl_papers_dev.xmllines.gz          bibliographic records, an XML document each
+    feeds         rss_atom_real_feeds.tar.gz          RSS and Atom feeds as they are found, some not well-formed
 
 Nothing depends on them: where they are not, `DataMissing` says what to do.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,19 @@ def earthquakes() -> list[dict[str, Any]]:
     """GeoJSON features: nested properties, and coordinates in an array."""
     features: list[dict[str, Any]] = _read_json("usgs_earthquakes_week_1707.json.gz")["features"]
     return features
+
+
+def bibliography() -> list[bytes]:
+    """XML documents: a paper with its authors, title, year and so on."""
+    with gzip.open(data_file("acl_papers_dev.xmllines.gz")) as file:
+        return file.read().splitlines()
+
+
+def feeds() -> dict[str, bytes]:
+    """Feeds by the names of their files."""
+    with tarfile.open(data_file("rss_atom_real_feeds.tar.gz")) as archive:
+        members = (member for member in archive if member.isfile())
+        return {member.name: file.read() for member in members if (file := archive.extractfile(member))}
 
 
 def _read_json(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for domains, events and filters.
+"""Hypothesis strategies for domains, events and filters, XML documents and paths.
 
 They drive the same generator as the bulk comparison does (`tidings.testing.generate`), with
 Hypothesis's choices for chance, so that a failing example is shrunk.
@@ -15,6 +15,7 @@ from tidings.model.domain import Domain
 from tidings.testing.cases import Case, make_case
 from tidings.testing.filter_texts import FilterWriter
 from tidings.testing.generate import Generator
+from tidings.testing.xml_cases import make_document, make_path
 
 _chance: st.SearchStrategy[Random] = st.randoms(use_true_random=False)
 
@@ -37,3 +38,13 @@ def filters(domain: Domain) -> st.SearchStrategy[str]:
 def cases(*, events: int = 2, filters: int = 2, size: int = 5) -> st.SearchStrategy[Case]:
     """A domain with events and filters that have values in common."""
     return _chance.map(lambda random: make_case(random, events=events, filters=filters, size=size))
+
+
+def documents() -> st.SearchStrategy[str]:
+    """Small XML documents."""
+    return _chance.map(make_document)
+
+
+def paths() -> st.SearchStrategy[str]:
+    """Paths over them, with prefixes of `xml_cases.NAMESPACES`."""
+    return _chance.map(make_path)

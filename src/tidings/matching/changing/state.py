@@ -153,7 +153,7 @@ def state_with(
     for part in state.parts:
         if part.alive:
             _refuse_other_type(part.tables[0].ids.type, table)
-    if len(table) >= LARGE:
+    if len(table) >= LARGE or _has_paths(table):
         segment = segment_of(table, compile_table(table, state.domain), sample, keep=True)
         return State(state.domain, (*_dropped(state, found).parts, Living(segment)))
     reads = _read(table, shapes)
@@ -170,6 +170,11 @@ def _hosted(fresh: Fresh, indexed: Sequence[Part]) -> Fresh:
         if cells is not None and len(cells.outputs) >= HOST:
             host = host_of(cells, first.segment.index.coders, fresh.sample)
     return fresh if host is None and fresh.guests is None else fresh.with_host(host)
+
+
+def _has_paths(table: SubscriptionTable) -> bool:
+    """Whether some filters are paths over XML, which are only indexed together."""
+    return bool(pc.any(pc.match_substring(table.filters, "xpath_boolean", ignore_case=True)).as_py())
 
 
 def _read(table: SubscriptionTable, shapes: KnownShapes) -> Reads:

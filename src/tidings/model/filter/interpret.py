@@ -7,8 +7,10 @@ NULL is None, and logic has three values (Kleene): NULL means "not known".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
+from tidings.errors import EventError
 from tidings.model.filter import values
 from tidings.model.filter.tree import (
     And,
@@ -28,7 +30,10 @@ from tidings.model.filter.tree import (
     Path,
     Reference,
     RLike,
+    XPathBoolean,
 )
+from tidings.model.xpath.interpret import read_document
+from tidings.model.xpath.parse import parse_path
 
 
 def holds(expression: Expression, record: Mapping[Path, Any]) -> bool:
@@ -71,6 +76,8 @@ def evaluate(expression: Expression, record: Mapping[Path, Any]) -> Any:
             return _strictly(_finder(values.like_to_re2(pattern, escape)), record, operand)
         case RLike(operand, pattern):
             return _strictly(_finder(pattern), record, operand)
+        case XPathBoolean(operand, path):
+            return _strictly(evaluate_path, record, operand, path)
 
 
 _STRING_FUNCTIONS: dict[str, Callable[[str], Any]] = {
@@ -89,6 +96,17 @@ def _strictly(function: Callable[..., Any], record: Mapping[Path, Any], *operand
 def _finder(pattern: str) -> Callable[[str], bool]:
     compiled = values.compile_re2(pattern)
     return lambda text: bool(compiled.search(text))
+
+
+_parsed_path = lru_cache(maxsize=4096)(parse_path)
+
+
+def evaluate_path(document: str, path: str) -> bool | None:
+    """Whether a path selects anything in a document; NULL where that is none."""
+    try:
+        return read_document(document).holds(_parsed_path(path))
+    except EventError:
+        return None
 
 
 def _opposite(value: bool | None) -> bool | None:

@@ -27,7 +27,7 @@ MAX_TOKENS = 10_000
 MAX_LEVELS = 200
 
 KEYWORDS = frozenset("AND OR NOT IN BETWEEN LIKE ILIKE RLIKE IS NULL TRUE FALSE ESCAPE".split())
-FUNCTIONS = frozenset(("array_contains", "lower", "upper", "length", "abs"))
+FUNCTIONS = frozenset(("array_contains", "lower", "upper", "length", "abs", "xpath_boolean"))
 TYPED_LITERALS = {
     "DATE": types.DATE,
     "TIMESTAMP": types.TIMESTAMP,

@@ -40,10 +40,12 @@ from tidings.model.filter.tree import (
     Or,
     Reference,
     RLike,
+    XPathBoolean,
     operands_of,
 )
 from tidings.model.filter.values import cast, compile_re2, like_to_re2
 from tidings.model.types import DataType
+from tidings.model.xpath.parse import parse_path
 
 _SPARK = sqlglot.Dialect.get_or_raise("spark")
 
@@ -333,6 +335,26 @@ class _Resolver:
             raise self._mismatch(array, item, f"look for {item.type} in {array.type}")
         return ArrayContains(self._cast(array, types.array(common)), self._cast(item, common))
 
+    def _xpath_boolean(self, syntax: exp.Expr) -> Expression:
+        if syntax.name.lower() != "xpath_boolean" or len(syntax.expressions) != 2:
+            raise FilterError("xpath_boolean takes a document and a path", column=self._column_of(syntax))
+        operand, path = map(self.expression, syntax.expressions)
+        if operand.type == types.VOID:
+            operand = self._cast(operand, types.STRING)
+        if operand.type != types.STRING:
+            reason = f"xpath_boolean takes a string, and this is of type {operand.type}"
+            raise FilterError(reason, column=_column(operand) or self._column_of(syntax))
+        if not isinstance(path, Literal) or path.type not in (types.STRING, types.VOID):
+            raise FilterError("the path of xpath_boolean is a string literal", column=_column(path))
+        if path.value is None:
+            return Literal(None, types.BOOLEAN)
+        try:
+            parse_path(str(path.value))
+        except FilterError as error:
+            column = path.at + (error.column or 0)  # as long as nothing before it is written by an escape
+            raise FilterError(error.reason, column=column, hint=error.hint) from None
+        return XPathBoolean(operand, path)
+
     # ------------------------------------------------------------------ arithmetic
 
     def _arithmetic(self, syntax: exp.Expr) -> Expression:
@@ -468,6 +490,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[_Resolver, exp.Expr], Expression]] = {
     exp.Escape: _Resolver._escape,
     exp.Is: _Resolver._is,
     exp.ArrayContains: _Resolver._array_contains,
+    exp.Anonymous: _Resolver._xpath_boolean,
     exp.Neg: _Resolver._negate,
     **dict.fromkeys(_COMPARISONS, _Resolver._comparison),
     **dict.fromkeys(_ARITHMETIC, _Resolver._arithmetic),

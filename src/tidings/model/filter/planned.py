@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.errors import FilterError
 from tidings.model import types
 from tidings.model.filter.columnar import ArrowArray, Builder, Codes, Constants, Rows, has_ordinals
 from tidings.model.filter.leaves import Leaf, solve
@@ -31,12 +32,14 @@ from tidings.model.filter.plans import (
     PlannedSet,
     Solved,
     literal_holes,
+    path_holes,
     pattern_holes,
 )
 from tidings.model.filter.residuals import Column, column_dtype, emptied, with_literals
 from tidings.model.filter.sets import line
 from tidings.model.filter.tree import And, Expression, Literal, Path, Reference, Value, attributes_of, mapped
 from tidings.model.types import DataType
+from tidings.model.xpath.parse import parse_path
 
 _SAFE = (1 << 63) - 2  # codes within it can be moved by one
 
@@ -118,6 +121,8 @@ class Execution:
             if not isinstance(item, Literal) and item not in self._literals:
                 self._literals[item], valid = self._holes.values(*item)
                 self._regular &= valid
+        for hole in path_holes(expression):
+            self._regular &= _readable_paths(self._literals[hole, types.STRING])
         for pattern in pattern_holes(expression):
             if pattern not in self._patterns:
                 self._patterns[pattern], valid = self._holes.patterns(*pattern)
@@ -364,6 +369,19 @@ class Execution:
         for constants, rows, added in self._strings[leaf.path, hole, end]:
             numbers[rows] = constants.numbers(added)
         return numbers
+
+
+def _readable_paths(texts: Column) -> Mask:
+    """Which paths over XML can be read; each of the others says for itself what is wrong."""
+    readable: dict[str, bool] = {}
+    for text in texts.tolist():
+        if text not in readable:
+            try:
+                parse_path(text)
+                readable[text] = True
+            except FilterError:
+                readable[text] = False
+    return np.array([readable[text] for text in texts.tolist()], bool)
 
 
 def _skeleton(residual: Expression, names: Mapping[Path, Path]) -> Expression:

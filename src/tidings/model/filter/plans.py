@@ -32,6 +32,7 @@ from tidings.model.filter.tree import (
     Path,
     Reference,
     RLike,
+    XPathBoolean,
     mapped,
     operands_of,
 )
@@ -150,6 +151,15 @@ def pattern_holes(expression: Expression) -> Iterator[tuple[Hole, str | None]]:
         yield from pattern_holes(operand)
     if isinstance(expression, Like | RLike) and isinstance(expression.pattern, Hole):
         yield expression.pattern, expression.escape if isinstance(expression, Like) else None
+
+
+def path_holes(expression: Expression) -> Iterator[Hole]:
+    """The holes of paths over XML, which have to be read one by one."""
+    match expression:
+        case XPathBoolean(_, Literal(Hole() as hole)):
+            yield hole
+    for operand in operands_of(expression):
+        yield from path_holes(operand)
 
 
 class _Planner:

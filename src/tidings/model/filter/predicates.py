@@ -30,11 +30,13 @@ from tidings.model.filter.tree import (
     Or,
     Reference,
     RLike,
+    XPathBoolean,
     mapped,
     operands_of,
 )
 from tidings.model.filter.values import cast, fit_decimal
 from tidings.model.types import DataType
+from tidings.model.xpath.parse import parse_path
 
 _TRIALS = 128  # filters, after which it is seen whether splitting them pays
 _SELDOM = 16  # where it does not: one filter in so many is tried
@@ -364,6 +366,16 @@ def _maker(tree: Expression) -> _Make:
         case And(operands):
             makers = [_maker(operand) for operand in operands]
             return lambda given: And(tuple([make(given) for make in makers]))
+
+        case XPathBoolean(operand, Literal(_Slot() as slot, type_)) if not _has_slots(operand):
+            read_path = _reader(slot)
+
+            def make_path(given: list[_Given]) -> Expression:
+                text = read_path(given)
+                parse_path(text)  # whose error leaves the filter to the full parse
+                return XPathBoolean(operand, Literal(text, type_))
+
+            return make_path
 
     def make_any(given: list[_Given]) -> Expression:
         def fill(leaf: Expression) -> Expression:

@@ -33,6 +33,7 @@ from tidings.model.filter.tree import (
     Reference,
     RLike,
     Value,
+    XPathBoolean,
 )
 from tidings.model.types import BOOLEAN, DataType
 
@@ -117,6 +118,8 @@ def _parts(expression: Expression, typed: bool) -> tuple[str, int]:
             return f"{function}({_write(operand, _OR, typed)})", _PRIMARY
         case ArrayContains(array, item):
             return f"array_contains({_write(array, _OR, typed)}, {_write(item, _OR, typed)})", _PRIMARY
+        case XPathBoolean(operand, path):
+            return f"xpath_boolean({_write(operand, _OR, typed)}, {_write(path, _OR, typed)})", _PRIMARY
         case And(operands):
             return " AND ".join(_write(operand, _NOT, typed) for operand in operands), _AND
         case Or(operands):

@@ -130,6 +130,14 @@ class ArrayContains(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
+class XPathBoolean(Predicate):
+    """True where the path, a literal, selects anything in the operand, an XML document; NULL where that is none."""
+
+    operand: Expression
+    path: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull(Predicate):
     operand: Expression
 
@@ -155,7 +163,7 @@ class Or(Predicate):
 
 Expression: TypeAlias = (
     Literal | Reference | Cast | Arithmetic | Negate | Call
-    | Comparison | In | Like | RLike | ArrayContains | IsNull | Not | And | Or
+    | Comparison | In | Like | RLike | ArrayContains | XPathBoolean | IsNull | Not | And | Or
 )  # fmt: skip
 
 
@@ -169,6 +177,8 @@ def operands_of(expression: Expression) -> tuple[Expression, ...]:
             return (operand, *items)
         case ArrayContains(array, item):
             return (array, item)
+        case XPathBoolean(operand, path):
+            return (operand, path)
         case And(operands) | Or(operands):
             return operands
         case Cast() | Negate() | Call() | Like() | RLike() | IsNull() | Not():
@@ -216,3 +226,5 @@ def mapped(expression: Expression, change: Callable[[Expression], Expression]) -
             return IsNull(mapped(operand, change))
         case ArrayContains(array, item):
             return ArrayContains(mapped(array, change), mapped(item, change))
+        case XPathBoolean(operand, path):
+            return XPathBoolean(mapped(operand, change), mapped(path, change))

@@ -1,0 +1,21 @@
+"""The nodes that a subscription's paths select in an event, for who wants those and not the whole document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidings.model.filter.interpret import evaluate
+from tidings.model.filter.tree import Expression, Literal, Not, Path, XPathBoolean, operands_of
+from tidings.model.xpath.select import selected_nodes
+
+
+def selected_by(expression: Expression, record: Mapping[Path, Any]) -> list[str]:
+    """What the paths of a filter select, path by path, but for those under NOT; nothing of what is no document."""
+    match expression:
+        case Not():
+            return []
+        case XPathBoolean(operand, Literal(str(path))):
+            document = evaluate(operand, record)
+            return selected_nodes(document, path) if evaluate(expression, record) else []
+    return [node for operand in operands_of(expression) for node in selected_by(operand, record)]
