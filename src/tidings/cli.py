@@ -22,6 +22,7 @@ import tidings
 from tidings.commands import (
     backtest_service,
     domain,
+    node,
     publish,
     pull,
     serve,
@@ -126,6 +127,7 @@ app.command()(tail.tail)
 app.command()(explaining.explain)
 app.add_typer(token.app, name="token")
 app.command()(simulate.simulate)
+app.command()(node.node)
 
 
 @app.command()

@@ -11,5 +11,6 @@ carries out the effects.
     chord, opchord        the ring; subscriptions in lists on it (lists: where)
     pastry, scribe        prefix routing; multicast trees; digests: index digests on them (keys: where)
     gossip, matcher, bluedove   one-hop membership; matchers with segments; dispatchers in front of them
+    process, launch       any of these as a process over TCP; publication_log: what a dispatcher must not lose
     space, clusters       boxes and points; clusters of subscriptions as multicast groups
 """

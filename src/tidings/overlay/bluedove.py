@@ -189,6 +189,7 @@ class BlueDoveNode(Matcher):
         return Copy(name, self.id, own.text, own.version)
 
     def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
+        self.dimensions.spans(text)  # a filter that cannot be read is refused before anything changes
         effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
         self._versions += 1
         own = self.own[subscription] = _Own(text, now_ms * 1_000 + self._versions % 1_000)

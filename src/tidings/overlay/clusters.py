@@ -134,8 +134,9 @@ class ClusterNode(ScribeNode):
 
     def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
         """`cb_subscribe`: registers in every cluster that is met, and makes one where the clusters do not cover it."""
+        own = _Own(text, self.space.boxes(text))  # a filter that cannot be read is refused before anything changes
         effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
-        own = self.own[subscription] = _Own(text, self.space.boxes(text))
+        self.own[subscription] = own
         made = [Cluster(box, 1) for box in own.boxes if not self._is_covered(box)]
         if made:
             effects += self._take(self.division.with_clusters(made), now_ms)

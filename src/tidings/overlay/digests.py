@@ -83,10 +83,9 @@ class DigestNode(ScribeNode):
     # Subscriptions
 
     def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
-        effects: Effects = []
-        if subscription in self.own:
-            effects = self.unsubscribe(subscription, now_ms)
-        own = self.own[subscription] = _Own(text, self.keys.held(text))
+        own = _Own(text, self.keys.held(text))  # a filter that cannot be read is refused before anything changes
+        effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
+        self.own[subscription] = own
         for group in own.groups:
             self._members.setdefault(group, {})[subscription] = None
             if self.options.matching == "home":

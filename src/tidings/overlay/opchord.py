@@ -125,10 +125,11 @@ class OPChordNode(ChordNode):
     # Subscriptions
 
     def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
+        conjunctions = self.lists.conjunctions(text)  # a filter that cannot be read is refused before anything changes
         if subscription in self.own:
             return self._update(subscription, text, now_ms)
         own = self.own[subscription] = _Own(text, [])
-        for box, conjunction in enumerate(self.lists.conjunctions(text)):
+        for box, conjunction in enumerate(conjunctions):
             own.numbers.append(self._number(subscription, box, conjunction.lists))
         return self._store_all(subscription, now_ms) or [Active(subscription)]
 
@@ -350,6 +351,7 @@ class OPChordNode(ChordNode):
     # Events
 
     def publish(self, event: Event, now_ms: int) -> Effects:
+        self.lists.positions(event)  # what is no event is refused before anything changes
         query = self._queries[event.id] = _Query(event, self.lists.channels)
         return [*self._ask(query, now_ms), SetTimer(self.options.retry_ms, _AskAgain(event.id, self.options.retries))]
 

@@ -1,0 +1,125 @@
+"""The systems as `tidings node` runs them: the node of a name, for a domain that all nodes have been given.
+
+Nodes of one network must place alike, so their View comes from the domain alone: from declared ends, precisions
+and values, in place of statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from random import Random
+from typing import Any, NamedTuple
+
+from tidings.errors import DomainError, TidingsError, did_you_mean
+from tidings.model.attribute import path_text
+from tidings.model.domain import Domain
+from tidings.model.event_values import written
+from tidings.model.filter.compile import compile_filters
+from tidings.model.types import DataType
+from tidings.overlay.bluedove import BlueDoveNode, BlueDoveSettings, PublicationLog
+from tidings.overlay.bluedove_messages import BLUEDOVE_MESSAGES
+from tidings.overlay.chord import ChordSettings
+from tidings.overlay.clusters import CLUSTER_MESSAGES, ClusterNode, ClusterSettings
+from tidings.overlay.content import Content
+from tidings.overlay.core import Id, PubSubNode
+from tidings.overlay.digests import DIGEST_MESSAGES, DigestNode, DigestSettings
+from tidings.overlay.keys import Keys
+from tidings.overlay.lists import Lists
+from tidings.overlay.opchord import OPChordNode, OPChordSettings
+from tidings.overlay.opchord_messages import OPCHORD_MESSAGES
+from tidings.overlay.pastry import PastrySettings
+from tidings.overlay.scribe import ScribeSettings
+from tidings.overlay.segments import Dimensions
+from tidings.overlay.space import Space
+from tidings.rendezvous.placements import chord, clusters, digests, opchord
+from tidings.rendezvous.places import has_places
+from tidings.rendezvous.ring import Ring
+from tidings.rendezvous.statistics import Statistics, statistics_of
+
+BITS = 48
+BOUNDS = 15  # at which an attribute's line is taken to be cut, between its declared ends
+
+
+class Launch(NamedTuple):
+    """How a system's nodes are made, and what they say to each other."""
+
+    make: Callable[[Id, Content, Random, PublicationLog], PubSubNode]
+    messages: tuple[type, ...]
+
+
+def launch_of(system: str) -> Launch:
+    if system not in LAUNCHES:
+        raise TidingsError(f"there is no system '{system}' to run a node of; {did_you_mean(system, LAUNCHES)}")
+    return LAUNCHES[system]
+
+
+def expected(domain: Domain) -> Statistics:
+    """What filters of a domain are taken to look like, where nothing is known but its declaration."""
+    texts = [text for attribute in domain.attributes for text in _typical(path_text(attribute.path), attribute)]
+    if not texts:
+        raise DomainError(
+            f"domain '{domain.name}': no attribute has declared ends or allowed values, which nodes place by; "
+            "give one a min and a max"
+        )
+    return statistics_of(compile_filters(texts, domain))
+
+
+def _typical(name: str, attribute: Any) -> list[str]:
+    type_: DataType = attribute.type
+    if attribute.allowed:
+        return [f"{name} = {_literal(value, type_)}" for value in attribute.allowed]
+    if attribute.min is None or attribute.max is None or not has_places(type_):
+        return []
+    if not isinstance(attribute.min, int | float | Decimal) or type_.is_datetime:
+        return [f"{name} >= {_literal(end, type_)}" for end in (attribute.min, attribute.max)]
+    low, high = Decimal(str(attribute.min)), Decimal(str(attribute.max))
+    steps = [low + (high - low) * step / (BOUNDS + 1) for step in range(1, BOUNDS + 1)]
+    whole = type_.is_integral
+    return [f"{name} >= {round(step) if whole else round(step, 6)}" for step in steps]
+
+
+def _literal(value: Any, type_: DataType) -> str:
+    plain = written(value, type_)
+    if isinstance(plain, str):
+        quoted = plain.replace("\\", "\\\\").replace("'", "\\'")
+        return f"CAST('{quoted}' AS {type_})" if type_.name != "string" else f"'{quoted}'"
+    return str(plain).upper() if isinstance(plain, bool) else str(plain)
+
+
+def _ring(hashed: bool) -> Launch:
+    def make(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
+        module: Any = chord if hashed else opchord
+        view = module.adapt(expected(content.domain), partitions=1, ring=Ring(BITS, (0,)))
+        return OPChordNode(id, Lists(view, content), OPChordSettings(ChordSettings(bits=BITS)))
+
+    return Launch(make, OPCHORD_MESSAGES)
+
+
+_SCRIBE = ScribeSettings(PastrySettings(bits=BITS))
+
+
+def _digests(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
+    view = digests.adapt(expected(content.domain), partitions=1)
+    return DigestNode(id, random, Keys(view, content, BITS), DigestSettings(_SCRIBE))
+
+
+def _clusters(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
+    axes = clusters.adapt(expected(content.domain), partitions=1, cells=BOUNDS + 1)
+    return ClusterNode(id, random, Space(axes, content), ClusterSettings(_SCRIBE))
+
+
+def _bluedove(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
+    paths = tuple(path for path, type_ in content.domain.leaves.items() if has_places(type_) and type_.name != "string")
+    if not paths:
+        raise DomainError(f"domain '{content.domain.name}': BlueDove needs an attribute of numbers or times")
+    return BlueDoveNode(id, random, Dimensions(paths[:4], content), BlueDoveSettings(), log=log)
+
+
+LAUNCHES: dict[str, Launch] = {
+    "chord": _ring(True),
+    "opchord": _ring(False),
+    "digests": Launch(_digests, DIGEST_MESSAGES),
+    "clusters": Launch(_clusters, CLUSTER_MESSAGES),
+    "bluedove": Launch(_bluedove, BLUEDOVE_MESSAGES),
+}

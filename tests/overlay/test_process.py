@@ -1,0 +1,170 @@
+"""The driver of a node over TCP: several in one event loop, and peers that break the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tidings.errors import TidingsError
+from tidings.overlay.bluedove import MemoryLog
+from tidings.overlay.codec import Codec
+from tidings.overlay.content import Content
+from tidings.overlay.core import Event
+from tidings.overlay.launch import BITS, LAUNCHES, expected, launch_of
+from tidings.overlay.process import MAX_FRAME, NodeProcess, split_address
+from tidings.overlay.publication_log import FileLog
+from tidings.overlay.ring import hashed
+from tidings.simulator.workload import DOMAIN
+
+PACE = 0.05
+
+
+class Hosted:
+    """A node, its server, and what it told its client."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.process: NodeProcess
+        self.server: asyncio.Server
+
+    async def open(self, system: str, join: str | None) -> None:
+        self.server = await asyncio.start_server(lambda r, w: self.process.serve(r, w), "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+        launch = launch_of(system)
+        node = launch.make(hashed(self.address, BITS), Content(DOMAIN), Random(self.address), MemoryLog())
+        self.process = NodeProcess(node, self.address, Codec(launch.messages), self.told.append, pace=PACE)
+        if join is not None:
+            self.process.know(hashed(join, BITS), join)
+        self.process.start(None if join is None else hashed(join, BITS))
+
+    def wish(self, **what: Any) -> None:
+        self.process.on_line(json.dumps(what))
+
+    async def close(self) -> None:
+        self.server.close()
+        await self.process.stop(grace_s=0.2)
+
+
+async def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("system", LAUNCHES)
+def test_nodes_over_tcp_join_and_deliver(system: str) -> None:
+    async def play() -> list[dict[str, Any]]:
+        nodes = [Hosted() for _ in range(4)]
+        await nodes[0].open(system, None)
+        for node in nodes[1:]:
+            await node.open(system, nodes[0].address)
+        await until(lambda: all({"ready": node.address} in node.told for node in nodes))
+        await asyncio.sleep(12 * PACE)
+        nodes[1].wish(subscribe="dear", filter="price > 50.0")
+        nodes[2].wish(subscribe="alpha", filter="symbol = 'ALPHA' AND rating < 5")
+        await until(lambda: {"active": "dear"} in nodes[1].told and {"active": "alpha"} in nodes[2].told)
+        nodes[3].wish(publish={"symbol": "ALPHA", "price": 75.5, "volume": 1, "rating": 3}, id="both")
+        nodes[0].wish(publish={"symbol": "BETA", "price": 20.0, "volume": 1, "rating": 3}, id="none")
+        nodes[2].wish(publish={"symbol": "BETA", "price": 60.0, "volume": 1, "rating": None}, id="one")
+        await until(lambda: sum("delivered" in line for node in nodes for line in node.told) >= 3)
+        await asyncio.sleep(0.1)
+        for node in nodes:
+            await node.close()
+        return [line for node in nodes for line in node.told if "delivered" in line or "error" in line]
+
+    told = asyncio.run(play())
+    assert sorted((line["delivered"], line["id"]) for line in told) == [
+        ("alpha", "both"), ("dear", "both"), ("dear", "one"),
+    ]  # fmt: skip
+
+
+def test_a_peer_that_breaks_the_rules_is_cut_off_and_the_node_goes_on() -> None:
+    bad = [
+        struct.pack(">I", MAX_FRAME + 1),
+        struct.pack(">I", 3) + b"no!",
+        struct.pack(">I", 2) + b"{}",
+        *(
+            struct.pack(">I", len(body)) + body
+            for body in (
+                b'{"from":1,"book":{},"message":{"Nonsense":[1]}}',
+                b'{"from":1,"book":{},"message":{"FindSuccessor":["x",[],null,"y"]}}',
+                b'{"from":1,"book":{"x":"y"},"message":{"Notify":[]}}',
+                b'{"from":1,"book":[],"message":{"Notify":[]}}',
+                b'{"from":1,"book":{},"message":5}',
+            )
+        ),
+    ]
+
+    async def play() -> None:
+        node = Hosted()
+        await node.open("opchord", None)
+        for frame in bad:
+            reader, writer = await asyncio.open_connection(*split_address(node.address))
+            writer.write(frame)
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+        node.wish(subscribe="s", filter="price > 1.0")
+        node.wish(publish={"price": 2.0}, id="e")
+        await until(lambda: any("delivered" in line for line in node.told))
+        await node.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("wish", "complaint"),
+    [("{", "error"), ('{"sing": 1}', "write"), ('{"subscribe": "s", "filter": "prise > 1"}', "did you mean 'price'"),
+     ('{"unsubscribe": "x"}', "there is no subscription 'x'"), ('{"publish": {"price": "dear"}}', "price")],
+)  # fmt: skip
+def test_a_wish_that_cannot_be_fulfilled_is_told_and_changes_nothing(wish: str, complaint: str) -> None:
+    async def play() -> None:
+        for system in LAUNCHES:
+            node = Hosted()
+            await node.open(system, None)
+            node.process.on_line(wish)
+            (told,) = [line for line in node.told if "error" in line]
+            assert complaint in str(told)
+            await node.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:", ":70", "host:99999", "host:x"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(TidingsError, match="host:port"):
+        split_address(address)
+
+
+def test_a_domain_without_ends_cannot_be_placed_by() -> None:
+    from tidings.model.domain import Attribute, Domain
+
+    with pytest.raises(TidingsError, match="min and a max"):
+        expected(Domain("bare", [Attribute("x", "double")]))
+
+
+def test_the_log_of_a_dispatcher_keeps_what_is_not_done(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = FileLog(path)
+    for number in range(3):
+        log.append(Event(f"e{number}", f'{{"x": {number}}}'))
+    log.settle("e1")
+    log.close()
+    with path.open("a") as file:
+        file.write('{"publish": "e9", "bo')  # a crash in the middle of a line
+    again = FileLog(path)
+    assert [event.id for event in again.pending()] == ["e0", "e2"]
+    again.close()
+
+
+def test_a_log_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('nonsense\n{"done": "x"}\n')
+    with pytest.raises(TidingsError, match="line 1"):
+        FileLog(path)
