@@ -19,6 +19,8 @@ import pytest
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tidings.service.gateway import main
+from tidings.store.files import Acknowledged
+from tidings.store.log import Log
 
 
 class Process:
@@ -114,3 +116,17 @@ def test_what_was_answered_survives_a_kill_and_an_orderly_end_is_quick(
     assert process.process.wait(15) == 0
     assert ended.wait(5)
     assert time.monotonic() - began < 5
+
+
+def test_a_gateway_that_cannot_start_says_why_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As where the end of its log is lost."""
+    with Log(tmp_path / "log") as log:
+        log.append([{"number": 1}], domain="default.stocks")
+    acknowledged = Acknowledged(tmp_path / "log", write=True)
+    acknowledged.write(9)
+    acknowledged.close()
+    with signals_kept(), pytest.raises(SystemExit):
+        main([str(tmp_path), "--port", "0"])
+    said = capsys.readouterr().err
+    assert "was acknowledged up to position 8, and ends at 0" in said
+    assert "Traceback" not in said

@@ -10,6 +10,7 @@ import argparse
 import gc
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -61,6 +62,17 @@ class _Server(uvicorn.Server):
         if context is not None:
             context.close()
         super().handle_exit(sig, frame)
+
+
+class _Reasons(logging.Filter):
+    """Of a gateway that cannot start, the reason: the way through the web framework tells its operator nothing."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage().strip()
+        raised = re.fullmatch(r"tidings\.[\w.]+: (.*)", message.rpartition("\n")[2])
+        if message.startswith("Traceback ") and raised is not None:
+            record.msg, record.args = raised[1], ()
+        return True
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
@@ -121,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             timeout_graceful_shutdown=STOP_SECONDS,
             backlog=4096,
         )
+        logging.getLogger("uvicorn.error").addFilter(_Reasons())
         server = _Server(config)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(
