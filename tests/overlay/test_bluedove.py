@@ -233,6 +233,45 @@ def test_queues_that_keep_growing_ask_for_another_matcher_and_fall_when_it_comes
     check_exact(cloud, 800)
 
 
+def test_a_matcher_that_leaves_hands_its_segments_over_and_they_are_merged() -> None:
+    cloud = Cloud(PLANE, [[25, 50, 75], [25, 50, 75]], [A, B, C, D])
+    cloud.subscribe(A, "all", "x >= 0")
+    cloud.subscribe(B, "some", "x > 40 AND y < 60")
+    cloud.run(3_000)
+    random = Random(6)
+    for number in range(60):
+        if number == 20:
+            cloud.world.stop(C, cloud.nodes[C].leave(cloud.world.now_ms))
+        cloud.publish(random.choice([A, B, D]), f"e{number}", x=random.uniform(0, 100), y=random.uniform(0, 100))
+        cloud.run(50)
+    cloud.run(8_000)
+    placed_at_rest(cloud.world)
+    assert [segment.owner for segment in cloud.nodes[A].table.segments(0)] == [A, B, D]
+    check_exact(cloud, 60)
+
+
+def test_dispatchers_and_matchers_can_be_apart() -> None:
+    random = Random(2)
+    world, dimensions = World(random, Network(random)), along(PLANE)
+    settings = BlueDoveSettings(MatcherSettings(GossipSettings(period_ms=300)))
+    roles = {A: ("dispatcher",), B: ("dispatcher",), C: ("matcher",), D: ("matcher",)}
+    nodes = {id: BlueDoveNode(id, random, dimensions, settings, roles=own) for id, own in roles.items()}
+    for node in nodes.values():
+        node.seat(list(nodes.values()))
+        node.seat_segments(cut_at(dimensions, [[50], [50]], [C, D]))
+        world.add(node)
+    world.do(A, nodes[A].subscribe("s", "x > 30 AND y > 30", 0))
+    world.run(2_000)
+    world.crash(C)
+    world.run(25_000)
+    world.do(B, nodes[B].publish(Event("e", '{"x": 40, "y": 40}'), world.now_ms))
+    world.run(27_000)
+    assert [d.event for d in world.deliveries] == ["e"]
+    assert {segment.owner for segment in nodes[A].table.segments(0)} == {D}
+    assert not any(nodes[A].sets)
+    assert not any(nodes[B].sets)
+
+
 def test_a_subscription_whose_candidates_are_one_machine_is_still_rebuilt() -> None:
     cloud = Cloud(PLANE, [[50], [50]], [A, B])
     cloud.subscribe(A, "s", "x > 60 AND y > 60")  # B owns both

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tidings.model.domain import Attribute, Domain
-from tidings.model.subscription_id import SubscriptionId
 from tidings.overlay.chord import ChordSettings
 from tidings.overlay.content import Content
 from tidings.overlay.core import Event
@@ -90,12 +89,6 @@ class Ringed:
         return sorted(
             id for id in self.world.nodes if any(self.node(id)._has_value(e) for e in self.node(id).entries.values())
         )
-
-
-def test_figure_3_a_subscription_id_says_its_node_its_number_and_its_constraints() -> None:
-    ringed = Ringed(range(8), paper_order())
-    codec = ringed.node(4).codec
-    assert codec.decode(codec.encode(SubscriptionId(4, 3, 1))) == SubscriptionId(4, 3, 1)
 
 
 def test_figure_4_a_range_is_stored_once_for_each_value_in_it() -> None:
@@ -223,3 +216,36 @@ def test_a_node_that_joins_is_handed_what_it_owns() -> None:
     ringed.world.run(ringed.world.now_ms + 6_000)
     assert len(ringed.world.deliveries) == 30
     assert newcomer.entries
+
+
+def mean_store_hops(nodes: int, values: int, width: int, *, jump: float) -> float:
+    """To store a range of so many values, over a ring of nodes anywhere, as the settled costs are counted."""
+    random, bits = Random(nodes + values), 32
+    domain = Domain("one", [Attribute("a", "int", min=0, max=values - 1, precision=1)])
+    order = opchord.Order(random.getrandbits(bits), values, cells=Cells(0, 1, False, values))
+    lists = Lists(opchord.View((("a",),), Ring(bits, (0,)), {("a",): order}), Content(domain))
+    ids = random.sample(range(1 << bits), nodes)
+    ringed = Ringed(ids, lists, successors=4, copies=0, jump=jump, refresh_ms=10**9, retry_ms=10**9)
+    taken = []
+    for number in range(12):
+        low, owner = random.randint(0, values - width), random.choice(ids)
+        ringed.world._heap.clear()  # lookups of fingers and the like are not counted, and take time
+        ringed.subscribe(owner, f"s{number}", f"a >= {low} AND a < {low + width}", 40_000)
+        assert f"s{number}" in ringed.world.active
+        taken.append(ringed.node(owner).store_hops)
+        for value in (low, low + width - 1, low + width // 2):
+            position = lists.positions(Event("e", json.dumps({"a": value})))[0]
+            holder = min(ids, key=lambda id: (id - position) % (1 << bits))
+            assert any(e.subscription in ringed.node(owner)._owner_of for e in ringed.node(holder).entries.values())
+    return sum(taken) / len(taken)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "values", "width", "walk", "jump"),
+    [(1024, 1000, 20, (18, 34), (18, 34)), (1024, 100, 20, (170, 235), (45, 80)), (256, 1000, 200, (40, 70), (40, 70))],
+)  # fmt: skip
+def test_a_range_is_stored_in_a_lookup_and_a_walk_and_by_jumps_where_values_are_few(
+    nodes: int, values: int, width: int, walk: tuple[int, int], jump: tuple[int, int]
+) -> None:
+    assert walk[0] <= mean_store_hops(nodes, values, width, jump=1e9) <= walk[1]
+    assert jump[0] <= mean_store_hops(nodes, values, width, jump=2.0) <= jump[1]

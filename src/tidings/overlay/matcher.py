@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 from typing import ClassVar, NamedTuple
 
@@ -314,8 +315,10 @@ class Matcher(GossipNode):
         return [*effects, *self._recover_mine(now_ms), *self._finish_recoveries(now_ms)]
 
     def _heir(self, segments: list[Segment], at: int, lost: Id) -> Id | None:
-        """The nearest live owner before the segment, else after it, else the first live node."""
-        live = {self.id, *self.others()} - {lost}
+        """The nearest live owner before the segment, else after it, else the first live matcher."""
+        live = {id for id in (self.id, *self.others()) if "matcher" in self.members[id].about} - {lost}
+        if not live:
+            return None
         around = [*reversed(segments[:at]), *segments[at + 1 :]]
         owners = [segment.owner for segment in around if segment.owner in live]
         return owners[0] if owners else min(live)
@@ -426,7 +429,20 @@ class Matcher(GossipNode):
             effects += [Send(id, Rebuild(dimension, low, recovery.high)) for id in sorted(recovery.waiting)]
         for key in [key for key, giving in self._giving.items() if giving.until_ms < now_ms]:
             del self._giving[key]
-        return [*effects, *self._finish_recoveries(now_ms), *self._inherit_orphans(now_ms)]
+        effects += [*self._finish_recoveries(now_ms), *self._inherit_orphans(now_ms)]
+        return [*effects, *self._merge_neighbours(now_ms)]
+
+    def _merge_neighbours(self, now_ms: int) -> Effects:
+        """Segments next to each other that came into one hand become one."""
+        merged = []
+        for dimension in range(self.dimensions.count):
+            if any(d == dimension for d, _ in (*self._giving, *self._recoveries)):
+                continue
+            for one, other in pairwise(self.table.segments(dimension)):
+                if one.owner == other.owner == self.id and one.ready and other.ready:
+                    known = self.table.edges[dimension, other.low]
+                    merged.append(known._replace(version=known.version + 1, removed=True))
+        return self._announce(tuple(merged), now_ms) if merged else []
 
     def _inherit_orphans(self, now_ms: int) -> Effects:
         """Segments whose owner was lost before its edge was known here."""

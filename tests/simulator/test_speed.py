@@ -1,0 +1,47 @@
+"""What the simulator must be able to do in a given time; minutes on a busy machine, so not part of every run."""
+
+from __future__ import annotations
+
+from random import Random
+from time import perf_counter
+
+import pytest
+
+from tidings.overlay.chord import ChordNode, ChordSettings, FindSuccessor
+from tidings.simulator.network import Network
+from tidings.simulator.world import World
+
+
+def ring(nodes: int, *, started: bool) -> tuple[World, list[int]]:
+    random = Random(nodes)
+    world = World(random, Network(random))
+    ids = sorted(random.sample(range(1 << 32), nodes))
+    for id in ids:
+        node = ChordNode(id, ChordSettings())
+        node.seat(ids)
+        if started:
+            world.add(node)
+        else:
+            world.nodes[id] = node
+    return world, ids
+
+
+@pytest.mark.long
+def test_a_ring_of_100_000_nodes_is_built_and_asked_10_000_times_within_a_minute() -> None:
+    begun = perf_counter()
+    world, ids = ring(100_000, started=False)
+    for _ in range(10_000):
+        start = world.random.choice(ids)
+        lookup = FindSuccessor(world.random.getrandbits(32), start, "test", 0)
+        world.do(start, world.nodes[start].on_message(start, lookup, 0))
+    world.run(1 << 30)
+    assert world.messages > 80_000
+    assert perf_counter() - begun < 60
+
+
+@pytest.mark.long
+def test_50_000_messages_a_second_are_handled_on_one_core() -> None:
+    world, _ = ring(1_000, started=True)
+    begun = perf_counter()
+    world.run(20_000)
+    assert world.messages / (perf_counter() - begun) > 50_000
