@@ -43,7 +43,7 @@ def compiled(path: Path, filters: dict[Any, str], shards: int = 2) -> IndexDirec
                 files.append(ShardFile(shard, file.name, len(rows), file.stat().st_size, checksum(file)))
         manifest = Manifest(
             fingerprint="base", domain=DOMAIN.to_dict(), id_type="string" if string else "bigint",
-            subscriptions=len(filters), rejected=0, elsewhere=0, reads=[["x"]], estimate={},
+            subscriptions=len(filters), rejected=0, elsewhere=0, reads=[["x"]], plan=None,
         )  # fmt: skip
         directory.publish(staged, manifest, "replicated", Layout("replicated", tuple(files)))
     return directory
@@ -85,8 +85,9 @@ def folded_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("string", [False, True])
-@pytest.mark.usefixtures("folded_at")
-def test_any_series_of_changes_matches_as_the_table_that_comes_of_it(tmp_path: Path, string: bool) -> None:
+def test_any_series_of_changes_matches_as_the_table_that_comes_of_it(
+    tmp_path: Path, string: bool, folded_at: int
+) -> None:
     random = Random(5)
 
     def identity(n: int) -> Any:
@@ -101,14 +102,25 @@ def test_any_series_of_changes_matches_as_the_table_that_comes_of_it(tmp_path: P
         }
         removable = sorted(filters.keys() - put.keys(), key=str)
         gone = random.sample(removable, min(2, len(removable)))
-        version = changes.apply(upsert=put, remove=gone)
+        version = changes.apply(upsert=put, remove=gone, fold=False)
         filters = {id_: text for id_, text in filters.items() if id_ not in gone} | put
+        assert directory.current() == version
+        _assert_current_is(directory, filters, tmp_path / "query")
         if step == 6:
             changes = IndexChanges(directory.path)  # another process goes on
-        assert directory.current() == version == step + 2
-        assert directory.manifest(version).subscriptions == len(filters)
-        assert ["word"] in directory.manifest(version).reads
-        assert matched(directory, version, tmp_path / "query") == oracle(filters)
+        else:
+            changes.fold()
+            _assert_current_is(directory, filters, tmp_path / "query")
+    folded = [path.parent.name for path in directory.path.glob("[0-9]*/replicated.json")]
+    assert (len(folded) > 1) == (folded_at == 12)
+
+
+def _assert_current_is(directory: IndexDirectory, filters: dict[Any, str], folder: Path) -> None:
+    current = directory.current()
+    assert current is not None
+    assert directory.manifest(current).subscriptions == len(filters)
+    assert ["word"] in directory.manifest(current).reads
+    assert matched(directory, current, folder) == oracle(filters)
 
 
 @pytest.mark.usefixtures("folded_at")

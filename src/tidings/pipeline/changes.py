@@ -5,7 +5,8 @@
 
 A change publishes a version that holds only what differs from a compiled one, its *base*: the
 subscriptions that were put in since, and the ids that the base has and that no longer count. Streams
-take it up with their next micro-batch. When much has changed, the two become a new base.
+take it up with their next micro-batch. When much has changed, the two become a new base, in a version
+after that, so that nobody waits for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tidings.pipeline.shards import SUFFIX, indexed
 from tidings.pipeline.versions import CHANGES, describe_version
 
 FOLDED_AT = 20_000  # changed subscriptions at least, and
-FOLDED_SHARE = 4  # one in so many, make it worth writing a new base
+FOLDED_SHARE = 2  # one in so many, make it worth writing a new base
 VERSIONS_KEPT = 50  # that hold changes only; a query has links of its own to what it needs
 BUSY_SECONDS = 30.0
 
@@ -87,12 +88,20 @@ class IndexChanges:
         self._directory = IndexDirectory(directory)
         self._held: _Held | None = None
 
-    def apply(self, *, upsert: Any = (), remove: Iterable[str | int] = (), domain: Domain | None = None) -> int:
+    def apply(
+        self,
+        *,
+        upsert: Any = (),
+        remove: Iterable[str | int] = (),
+        domain: Domain | None = None,
+        fold: bool = True,
+    ) -> int:
         """Put subscriptions in, in place of those with the same ids, and take others out; answers the new version.
 
         `upsert` is whatever a Matcher takes: pairs (id, filter), a dict, a table with these columns. If
         anything is wrong with it, or an id to remove is not there, nothing is changed. `domain` is the one
-        that filters are read in from now on: that of the index, with more attributes.
+        that filters are read in from now on: that of the index, with more attributes. Without `fold`, who has
+        something more urgent to do calls `fold` afterwards.
         """
         with self._alone():
             held = self._current()
@@ -102,7 +111,20 @@ class IndexChanges:
             held = self._changed(held, read_subscriptions(upsert), list(dict.fromkeys(remove)))
             self._held = held
             self._forget(held.number)
-            return held.number
+        if fold:
+            self.fold()
+        return held.number
+
+    def fold(self) -> None:
+        """Write a new base where so much has changed that it is worth it: a version that says the same as the last."""
+        held = self._held
+        if held is None or len(held.gone | held.put_in.keys()) < max(
+            FOLDED_AT, held.manifest.subscriptions // FOLDED_SHARE
+        ):
+            return
+        with self._alone():
+            held, self._held = self._current(), None
+            self._held = self._folded(held)
 
     def ids(self) -> Any:
         """The ids of all subscriptions in the current version, an array of Arrow in no order."""
@@ -170,10 +192,7 @@ class IndexChanges:
             subscriptions=sum(map(len, held.shards)) - len(held.gone) + len(held.put_in),
             reads=[list(path) for path in sorted(reads)],
         )
-        held = replace(held, manifest=manifest)
-        if len(held.gone | held.put_in.keys()) >= max(FOLDED_AT, manifest.subscriptions // FOLDED_SHARE):
-            return self._folded(held)
-        return self._published(held)
+        return self._published(replace(held, manifest=manifest))
 
     def _refuse(
         self, held: _Held, table: SubscriptionTable, put_in: dict[str | int, str], remove: list[str | int]
@@ -218,13 +237,15 @@ class IndexChanges:
         """As a new base: what was put in joins the smallest shard, what is gone leaves its own."""
         gone = pa.array(held.gone, _TYPES[held.manifest.id_type])
         smallest = min(held.shards, key=len, default=None)
-        joined = dict(held.put_in) if smallest is None else _filters_of(smallest, held.gone) | held.put_in
+        joined = [_table(held.put_in, held.manifest.id_type)]
         left = []
         for shard, ids in zip(held.shards, held.ids, strict=True):
-            if shard is not smallest:
+            if shard is smallest:
+                joined += _tables_of(shard, gone)
+            else:
                 shard.remove(_among(ids, gone))
                 left.append(shard)
-        made = [*left, indexed(_table(joined, held.manifest.id_type), held.domain, None)]
+        made = [*left, indexed(pa.concat_tables(joined).combine_chunks(), held.domain, None)]
         with self._directory.staged() as staged:
             files = []
             for number, shard in enumerate(shard for shard in made if len(shard)):
@@ -265,13 +286,10 @@ def _table(filters: dict[str | int, str], id_type: str) -> pa.Table:
     return pa.table(columns)
 
 
-def _filters_of(shard: Matcher, gone: set[str | int]) -> dict[str | int, str]:
+def _tables_of(shard: Matcher, gone: Any) -> list[pa.Table]:
     """The subscriptions of a shard as it was loaded, but for some."""
-    found: dict[str | int, str] = {}
-    for table in shard._state.tables():
-        rows: Iterator[Any] = zip(table.ids.to_pylist(), table.filters.to_pylist(), strict=True)
-        found.update((id_, text) for id_, text in rows if id_ not in gone)
-    return found
+    columns = ({"id": table.ids, "filter": table.filters} for table in shard._state.tables())
+    return [pa.table(one).filter(pc.invert(pc.is_in(one["id"], value_set=gone))) for one in columns]
 
 
 def _among(ids: Any, wanted: Any) -> list[str | int]:

@@ -156,6 +156,8 @@ class DomainIndex:
     def _say(self, revision: int) -> None:
         self.covers = revision
         write_covers(self.files.index, Covers(self.version, revision))
+        self._changes.fold()  # now that the stream can go on
+        self._forget_bases()
 
     def _there(self) -> set[int] | None:
         """The rows in the index; None where there is none that can be gone on from."""
@@ -203,7 +205,6 @@ class DomainIndex:
             self._put(group, leaving)
             leaving = set()
         self._published = time.monotonic()
-        self._forget_bases()
 
     def _forget_bases(self) -> None:
         """Remove compiled versions but for the last ones. A query has links of its own to what it needs."""
@@ -233,7 +234,7 @@ class DomainIndex:
     def _put(self, rows: Sequence[FilterRow], remove: set[int]) -> None:
         """One change. What brings it down is looked for by halves: one row must not keep the others out."""
         try:
-            self._changes.apply(upsert=_table(rows), remove=remove)
+            self._changes.apply(upsert=_table(rows), remove=remove, fold=False)
         except (PipelineError, OSError):
             raise  # the index cannot be written, which is no fault of a row
         except Exception as error:
