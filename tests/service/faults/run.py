@@ -110,11 +110,11 @@ class Run:
         return publisher
 
     @contextlib.contextmanager
-    def fault(self, name: str, *, bound_seconds: float) -> Iterator[None]:
+    def fault(self, name: str, *, bound_seconds: float, channel: str | None = None) -> Iterator[None]:
         """What happens inside is the fault; from its end on, recovery is due."""
         began = now()
         yield
-        fault = Fault(name, began, now(), bound_seconds)
+        fault = Fault(name, began, now(), bound_seconds, channel)
         self.faults.append(fault)
         self.writer.write(fault)
 
@@ -128,7 +128,10 @@ class Run:
             fresh = self.writer.records[seen:]
             seen += len(fresh)
             since |= {(one.source, one.id) for one in fresh if isinstance(one, Publish) and one.sent >= fault.over}
-            if any(isinstance(one, Delivery) and (one.source, one.id) in since for one in fresh):
+            if any(
+                isinstance(one, Delivery) and (one.source, one.id) in since and fault.channel in (None, one.channel)
+                for one in fresh
+            ):
                 return
             time.sleep(0.2)
 

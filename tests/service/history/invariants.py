@@ -240,7 +240,7 @@ INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
 def recovery_seconds(history: History, fault: Fault) -> float | None:
     """From the end of a fault to the first delivery of something that was sent after it."""
     for one in history.deliveries:
-        if one.received >= fault.over:
+        if one.received >= fault.over and fault.channel in (None, one.channel):
             event = _event_of(history, one)
             if event is not None and event.first.sent >= fault.over:
                 return one.received - fault.over

@@ -117,6 +117,7 @@ class Fault:
     began: float
     over: float
     bound_seconds: float
+    channel: str | None = None  # that it struck: what comes by another is no recovery
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,10 @@ PLANTED: dict[str, tuple[list[Record], str]] = {
         changed(Fault("gateway killed", 3.4, 3.5, bound_seconds=60), over=9),
         "I7 fault 'gateway killed': nothing that was published after it was ever delivered",
     ),
+    "I7 only by another channel": (
+        changed(Fault("gateway killed", 3.4, 3.5, bound_seconds=60), over=2.5, channel="webhook"),
+        "I7 fault 'gateway killed': nothing that was published after it was ever delivered",
+    ),
     "I8 too large": (changed(Sample("memory", 99, 1), size=101), "I8 memory reached 101, and 100 are allowed"),
     "I8 never looked at": (without(Sample("memory", 99, 1)), "I8 memory has a limit of 100, and was never measured"),
 }  # fmt: skip
