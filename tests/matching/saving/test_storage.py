@@ -474,7 +474,7 @@ def _with_header(whole: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes
     ("changed", "message"),
     [
         (
-            {"format": 3, "version": b"9.1"},
+            {"format": 4, "version": b"9.1"},
             r"is of format 4, by Tidings 9\.1; .* reads format 3; upgrade Tidings, or make",
         ),
         ({"format": 0}, "was saved by Tidings .* indexes may differ; make the matcher again"),
