@@ -1,11 +1,16 @@
 """Where an event meets the subscriptions that it satisfies: pure laws over arrays, without Spark.
 
 interface    what every placement is, and how one is found by its name
-placements/  one file each: chord, opchord, …
-places       where filters and events lie on an attribute's line; cells: lines that are coarse
-ring         identifiers, nodes, who owns what
+placements/  one file each: replicated, bluedove, digests, clusters, chord, opchord, planned
+planner      which of them serves which subscriptions, by what an event costs
 statistics   what adapting looks at
+places       where filters and events lie on an attribute's line; cells: lines that are coarse; parts: divided lines
+ring         identifiers, nodes, who owns what; balance: owners that have about as much to do
+forwarding   BlueDove's policies; segments: matchers join and leave
+clustering   groups of similar boxes; rtree: boxes found by others; groups: clusters made anew where that pays
+index_choice which indices digests are made of
 meeting      the join of place and route, in memory: what a placement finds
+sharding     keys as whoever runs a View stores them; change: from one View to the next
 """
 
 from tidings.rendezvous.interface import (
@@ -17,7 +22,6 @@ from tidings.rendezvous.interface import (
     channels_of,
     place,
     placement_named,
-    placements,
     positions_of,
     route,
     view_from_dict,
@@ -38,7 +42,6 @@ __all__ = [
     "meet",
     "place",
     "placement_named",
-    "placements",
     "positions_of",
     "route",
     "statistics_of",

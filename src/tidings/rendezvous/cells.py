@@ -3,6 +3,9 @@
 Whole numbers, dates and decimals are their own cells, or those of the precision that the domain
 declares; a double has cells only where a precision is declared. Events need not keep to it: a value
 between two steps lies in the cell of the lower one.
+
+`listed_values` and `event_values` number the values of any attribute for hashing: by cells where it has
+them, else texts by a hash and numbers by their ordinals.
 """
 
 from __future__ import annotations
@@ -12,8 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from tidings.matching.columns import Columns, Mask
+from tidings.matching.hashing import hashes_of
 from tidings.model.attribute import Attribute
 from tidings.model.domain import Domain
+from tidings.model.event import EventBatch
+from tidings.model.filter.columnar import Intervals
 from tidings.model.filter.sets import ordinal
 from tidings.model.filter.tree import Path
 from tidings.model.types import BIGINT, DataType
@@ -82,3 +89,28 @@ def _count(declared: Attribute, origin: float, step: float) -> int | None:
         return None
     last = declared.max if declared.type.name in ("float", "double") else ordinal(declared.max, declared.type)
     return round((float(last) - origin) / step) + 1
+
+
+def listed_values(intervals: Intervals, cells: Cells | None) -> tuple[Numbers, Numbers]:
+    """The number of the first value of each interval, and how many there are; 0 where they cannot be listed."""
+    lows, highs = intervals.lows, intervals.highs
+    if cells is not None:
+        first = cells.numbers(lows)
+        return first, cells.numbers(highs) - first + 1
+    point = lows == highs
+    if intervals.keys is None:
+        return lows, point.astype(np.int64)
+    # Constant i has the code 2i, and what lies between it and the next one the code 2i + 1.
+    point &= (lows >= 0) & (lows % 2 == 0) & (lows < 2 * len(intervals.keys))
+    hashes = np.append(hashes_of(intervals.keys).view(np.int64), 0)
+    return hashes[np.where(point, lows // 2, -1)], point.astype(np.int64)
+
+
+def event_values(events: EventBatch, path: Path, cells: Cells | None) -> tuple[Numbers, Mask]:
+    """The number of each event's value, and which are not NULL."""
+    columns = Columns(events)
+    if events.domain.leaves[path].name == "string":
+        column = events.columns[path]
+        return columns.hashes(path).view(np.int64), column.is_valid().to_numpy(zero_copy_only=False)
+    codes, valid = columns.codes(path)
+    return (codes if cells is None else cells.numbers(codes)), valid

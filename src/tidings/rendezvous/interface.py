@@ -91,6 +91,16 @@ class View(Protocol):
     @property
     def channels(self) -> int: ...
 
+    @property
+    def visits(self) -> int:
+        """How many owners an event may have to visit, at most."""
+        ...
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The attributes that routing looks at. With `combine` "all", channel i is the list of attribute i."""
+        ...
+
     def owners(self, keys: Numbers) -> Numbers:
         """The partition that holds each key, or EVERYWHERE."""
         ...
@@ -98,13 +108,6 @@ class View(Protocol):
     def to_dict(self) -> dict[str, Any]:
         """The View as JSON has it; `view_from_dict` reads it."""
         ...
-
-
-class CountingView(View, Protocol):
-    """A View with `combine` "all": channel i is the list of attribute i, and past them is the catch-all's."""
-
-    @property
-    def paths(self) -> tuple[Path, ...]: ...
 
 
 class Placement(Protocol):

@@ -10,7 +10,6 @@ The plain twin of what Spark and the overlays do with a View: they are held to i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from tidings.matching.columns import Columns, Mask
 from tidings.matching.evaluate import true_rows
 from tidings.model.event import EventBatch
 from tidings.model.filter.columnar import FilterTable, Intervals
-from tidings.rendezvous.interface import CountingView, Numbers, Placed, Routed, View, channels_of, place, route
+from tidings.rendezvous.interface import Numbers, Placed, Routed, View, channels_of, place, route
 from tidings.rendezvous.places import ranges
 
 
@@ -38,8 +37,12 @@ class Meeting:
 
 
 def meet(filters: FilterTable, events: EventBatch, view: View) -> Meeting:
-    """Every event with the subscriptions that it finds under a View, once for each key in common at which it does."""
-    placed, routed = place(filters, view), route(events, view)
+    """Every event with the subscriptions that it finds under a View."""
+    return met(filters, events, view, place(filters, view), route(events, view))
+
+
+def met(filters: FilterTable, events: EventBatch, view: View, placed: Placed, routed: Routed) -> Meeting:
+    """The same, of copies and visits that are there: a match once for each key at which it is found."""
     event, copy = joined(placed, routed)
     columns = Columns(events)
     if placed.conjunctions is None:
@@ -50,7 +53,7 @@ def meet(filters: FilterTable, events: EventBatch, view: View) -> Meeting:
     else:
         boxes = placed.conjunctions[copy]
         candidates = len(boxes)
-        listed = _in_lists(filters, columns, cast(CountingView, view), channels_of(placed.keys[copy]), event, boxes)
+        listed = _in_lists(filters, columns, view, channels_of(placed.keys[copy]), event, boxes)
         event, boxes = counted(event[listed], boxes[listed], needed(placed, filters.boxes))
         kept = verified(filters, columns, event, boxes)
         pairs = np.unique(event[kept] * max(1, filters.count) + filters.box_filter[boxes[kept]])
@@ -122,7 +125,7 @@ def within(intervals: Intervals, boxes: Numbers, codes: Numbers, valid: Mask) ->
 
 
 def _in_lists(
-    filters: FilterTable, columns: Columns, view: CountingView, channels: Numbers, events: Numbers, boxes: Numbers
+    filters: FilterTable, columns: Columns, view: View, channels: Numbers, events: Numbers, boxes: Numbers
 ) -> Mask:
     """Which conjunctions have the event's value in what they ask of the list's own attribute: checked at the node."""
     kept = np.ones(len(boxes), bool)

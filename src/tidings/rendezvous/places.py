@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidings.errors import DomainError, did_you_mean
 from tidings.matching.columns import Columns, Mask
+from tidings.model.domain import Domain, parse_path
 from tidings.model.event import EventBatch
 from tidings.model.filter.columnar import FilterTable, Intervals, has_ordinals
 from tidings.model.filter.sets import line
@@ -27,6 +29,14 @@ Edges = npt.NDArray[Any]  # of places, ascending: int64, or objects that are byt
 def has_places(type_: DataType) -> bool:
     """Whether values of this type have places: scalars but for decimals that take more than 64 bits."""
     return type_.name == "string" or (type_.is_scalar and has_ordinals(type_))
+
+
+def named_path(domain: Domain, name: str, what: str) -> Path:
+    """The attribute that somebody named as a dimension or a part of an index."""
+    found = domain.find(parse_path(name))
+    if found is None or not has_places(found[1]):
+        raise DomainError(f"'{name}' cannot be {what} of the subscriptions; {did_you_mean(name, domain.names)}")
+    return found[0]
 
 
 def segments_of(places: Edges, edges: Edges) -> Numbers:

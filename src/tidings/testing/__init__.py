@@ -1,7 +1,7 @@
 """Tools to test against, for Tidings and for those who build on it.
 
 oracle       every filter on every event, the plain way
-conformance  the laws that every matcher is held to
+conformance  the laws that every matcher is held to; placement_conformance: every placement
 generate     domains and events at random; filter_texts: filters; cases: all three together
 strategies   the same for Hypothesis
 workloads    bluedove, alerts, strings, mixed: what benchmarks name, defined once
@@ -13,5 +13,6 @@ agreement    Spark, the interpreter and the matcher against each other; fuzz: in
 
 from tidings.testing.conformance import NonConformance, check_matcher
 from tidings.testing.oracle import brute_force
+from tidings.testing.placement_conformance import check_placement
 
-__all__ = ["NonConformance", "brute_force", "check_matcher"]
+__all__ = ["NonConformance", "brute_force", "check_matcher", "check_placement"]

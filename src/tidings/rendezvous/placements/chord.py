@@ -20,13 +20,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tidings.matching.columns import Columns
-from tidings.matching.hashing import hash_numbers, hash_text, hashes_of
+from tidings.matching.hashing import hash_numbers, hash_text
 from tidings.model.attribute import path_text
 from tidings.model.event import EventBatch
 from tidings.model.filter.columnar import FilterTable, Intervals
 from tidings.model.filter.tree import Path
-from tidings.rendezvous.cells import Cells, cells_of
+from tidings.rendezvous.cells import Cells, cells_of, event_values, listed_values
 from tidings.rendezvous.interface import (
     EVERYWHERE,
     Combine,
@@ -68,6 +67,10 @@ class View:
     @property
     def channels(self) -> int:
         return len(self.paths) + 1
+
+    @property
+    def visits(self) -> int:
+        return len(self.paths)
 
     @property
     def catch_all(self) -> int:
@@ -145,7 +148,7 @@ def place(filters: FilterTable, view: View) -> Placed:
 def route(events: EventBatch, view: View) -> Routed:
     keys = []
     for channel, path in enumerate(view.paths):
-        numbers, valid = _event_numbers(events, path, view)
+        numbers, valid = event_values(events, path, view.cells.get(path))
         positions = np.where(valid, value_positions(path, numbers, view.ring), null_position(path, view.ring))
         keys.append(keys_at(channel, positions))
     keys.append(np.full(events.count, keys_at(view.catch_all, np.zeros(1, np.int64))[0]))
@@ -154,7 +157,7 @@ def route(events: EventBatch, view: View) -> Routed:
 
 def _held(intervals: Intervals, path: Path, view: View, boxes: int) -> tuple[Numbers, Numbers]:
     """(box, position) for each value at which a box is held in one attribute's list, once each."""
-    first, lengths = _listed(intervals, path, view)
+    first, lengths = listed_values(intervals, view.cells.get(path))
     lengths = np.where((lengths > 0) & (lengths <= view.values_max), lengths, view.values_max + 1)
     costs = np.bincount(intervals.boxes, lengths, boxes) + np.bincount(intervals.null_boxes, minlength=boxes)
     keyed = (costs > 0) & (costs <= view.values_max)
@@ -162,8 +165,6 @@ def _held(intervals: Intervals, path: Path, view: View, boxes: int) -> tuple[Num
     row, numbers = ranges(first[rows], lengths[rows])
     nulls = intervals.null_boxes[keyed[intervals.null_boxes]].astype(np.int64)
     held = np.concatenate([intervals.boxes[rows[row]].astype(np.int64), nulls])
-    if intervals.keys is not None:
-        numbers = hashes_of(intervals.keys)[numbers].view(np.int64)
     hashed = value_positions(path, numbers, view.ring)
     positions = np.concatenate([hashed, np.full(len(nulls), null_position(path, view.ring))])
     several = costs[held] > 1
@@ -172,26 +173,3 @@ def _held(intervals: Intervals, path: Path, view: View, boxes: int) -> tuple[Num
     # Two values may hash alike, on a small ring often do; a list names a conjunction once.
     pairs = np.unique(np.stack([held[several], positions[several]]), axis=1)
     return np.concatenate([held[~several], pairs[0]]), np.concatenate([positions[~several], pairs[1]])
-
-
-def _listed(intervals: Intervals, path: Path, view: View) -> tuple[Numbers, Numbers]:
-    """The number of the first value of each interval, and how many there are; 0 where they cannot be listed."""
-    lows, highs = intervals.lows, intervals.highs
-    if path in view.cells:
-        first = view.cells[path].numbers(lows)
-        return first, view.cells[path].numbers(highs) - first + 1
-    point = lows == highs
-    if intervals.keys is None:
-        return lows, point.astype(np.int64)
-    # Constant i has the code 2i, and what lies between it and the next one the code 2i + 1.
-    point &= (lows >= 0) & (lows % 2 == 0) & (lows < 2 * len(intervals.keys))
-    return lows // 2, point.astype(np.int64)
-
-
-def _event_numbers(events: EventBatch, path: Path, view: View) -> tuple[Numbers, Any]:
-    columns = Columns(events)
-    if events.domain.leaves[path].name == "string":
-        column = events.columns[path]
-        return columns.hashes(path).view(np.int64), column.is_valid().to_numpy(zero_copy_only=False)
-    codes, valid = columns.codes(path)
-    return (view.cells[path].numbers(codes) if path in view.cells else codes), valid

@@ -146,6 +146,10 @@ class View:
         return len(self.paths) + 1
 
     @property
+    def visits(self) -> int:
+        return len(self.paths)
+
+    @property
     def catch_all(self) -> int:
         return len(self.paths)
 
@@ -245,10 +249,13 @@ def place(filters: FilterTable, view: View) -> Placed:
         intervals = filters.intervals.get(path)
         if intervals is None or not has_places(intervals.type):
             continue
-        boxes, holders = _holders(arcs_of(intervals, view.orders[path], view.ring), path, view)
-        pairs = np.unique(boxes * nodes + holders)  # intervals of one box may share a node
+        arcs = arcs_of(intervals, view.orders[path], view.ring)
+        boxes, holders = _holders(arcs, path, view)
         unkeyed[boxes] = False
-        parts.append((pairs // nodes, keys_at(channel, pairs % nodes)))
+        if view.jumps(path) or len(arcs.boxes) > len(intervals.constrained):
+            pairs = np.unique(boxes * nodes + holders)  # intervals of one box may share a node
+            boxes, holders = pairs // nodes, pairs % nodes
+        parts.append((boxes, keys_at(channel, holders)))
     alone = np.flatnonzero(unkeyed)
     parts.append((alone, np.full(len(alone), keys_at(view.catch_all, np.zeros(1, np.int64))[0])))
     return placed_of(parts, filters.box_filter)
