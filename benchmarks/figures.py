@@ -1,24 +1,23 @@
-"""The figures in the README, written from the result files: `python -m benchmarks.figures`."""
+"""The figures in the README and the manual, written from the result files: `python -m benchmarks.figures`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.record import RESULTS
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->"
 
 
-def figures() -> str:
-    """What stands between the marks in the README."""
-    compiling, matching = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("compiling", "matching"))
-    machine = matching["machine"]
+def of_matching() -> str:
+    compiling, matching = _result("compiling"), _result("matching")
     lines = [
-        f"On {machine['cores']} cores of an {machine['cpu'].replace('(R)', '')}, {machine['memory_gib']} GiB, "
-        f"{matching['date']}, load {machine['load']} with the measurement itself; the spread is in the result files.",
+        f"On {_machine(matching)}, load {matching['machine']['load']} with the measurement itself; "
+        "the spread is in the result files.",
         "",
         *_matching_table(matching["rows"]),
         "",
@@ -61,10 +60,65 @@ def _compiling_table(rows: list[dict[str, Any]]) -> list[str]:
     return lines + [f"| {row['case']} | {round(row['filters_per_core_second'], -2):,} |" for row in rows]
 
 
-def main() -> None:
-    before, rest = README.read_text().split(BEGIN)
+def of_service() -> str:
+    result = _result("service")
+    publishing = [row for row in result["rows"] if row["part"] == "publishing"]
+    (delivery,) = (row for row in result["rows"] if row["part"] == "delivery")
+    lines = [
+        f"On {_machine(result)}, with the client that loads the service on the same cores.",
+        "",
+        "| published, durable, as fast as it goes | events/s, the gateway alone | events/s, while Spark matches them "
+        f"against {delivery['subscriptions']:,} subscriptions |",
+        "|---|---|---|",
+    ]
+    for what in dict.fromkeys(row["what"] for row in publishing):
+        rates = [f"{round(row['events_per_second'], -2):,}" for row in publishing if row["what"] == what]
+        lines.append(f"| {what} | {' | '.join(rates)} |")
+    lines += [
+        "",
+        f"| {delivery['events_per_second']} events/s for {delivery['seconds']:.0f} s, {delivery['subscriptions']:,} "
+        f"subscriptions, {delivery['matches_an_event']} matches an event, {delivery['streams']:,} open streams | |",
+        "|---|---|",
+        f"| from the publisher's request to the subscriber's socket | p50 {delivery['p50_s']:.2f} s, p99 "
+        f"{delivery['p99_s']:.2f} s, the longest {delivery['max_s']:.2f} s, of {delivery['notifications_timed']:,} |",
+        f"| notifications missing, wrong or twice | {delivery['missing_or_wrong']} |",
+    ]
+    for part, called in _MEMORY.items():
+        first, last = delivery[f"{part}_mib_first"], delivery[f"{part}_mib_last"]
+        lines.append(f"| memory of {called}, after the warm-up and at the end | {first:,} MiB, {last:,} MiB |")
+    return "\n".join(lines) + "\n"
+
+
+_MEMORY = {
+    "gateway": "the gateway", "driver": "the driver's Python", "java": "Spark's Java", "workers": "Spark's workers",
+}  # fmt: skip
+
+
+def _result(name: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return result
+
+
+def _machine(result: dict[str, Any]) -> str:
+    machine = result["machine"]
+    cpu = machine["cpu"].replace("(R)", "")
+    return f"{machine['cores']} cores of an {cpu}, {machine['memory_gib']} GiB, {result['date']}"
+
+
+# Where figures stand, between the marks.
+DOCUMENTS: dict[str, Callable[[], str]] = {"README.md": of_matching, "docs/service.md": of_service}
+
+
+def with_figures(name: str) -> str:
+    """A document with the figures of the result files."""
+    before, rest = (ROOT / name).read_text().split(BEGIN)
     _, after = rest.split(END)
-    README.write_text(f"{before}{BEGIN}{figures()}{END}{after}")
+    return f"{before}{BEGIN}{DOCUMENTS[name]()}{END}{after}"
+
+
+def main() -> None:
+    for name in DOCUMENTS:
+        (ROOT / name).write_text(with_figures(name))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main() -> int:
     panel.set_ylabel("MiB")
     panel.grid(True, color="#e6e6e6", linewidth=0.7)
     panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(frameon=False, ncols=2, loc="upper right")
+    panel.legend(frameon=False, ncols=2, loc="center right")
     figure.suptitle("What the service keeps in memory", x=0.01, ha="left", fontsize=13, weight="bold")
     note = (
         f"{row['events_per_second']} events/s, {row['subscriptions']:,} subscriptions, {row['streams']:,} streams; "

@@ -120,11 +120,12 @@ def test_every_make_target_of_the_readme_exists() -> None:
     assert named <= targets
 
 
-def test_the_figures_in_the_readme_are_those_of_the_result_files() -> None:
+@pytest.mark.parametrize("name", ["README.md", "docs/service.md"])
+def test_the_figures_in_a_document_are_those_of_the_result_files(name: str) -> None:
     sys.path.insert(0, str(ROOT))
     try:
         from benchmarks import figures
     finally:
         sys.path.remove(str(ROOT))
-    text = (ROOT / "README.md").read_text()
-    assert figures.BEGIN + figures.figures() + figures.END in text, "write them anew: python -m benchmarks.figures"
+    assert name in figures.DOCUMENTS
+    assert figures.with_figures(name) == (ROOT / name).read_text(), "write them anew: python -m benchmarks.figures"
