@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SPARK_HOME = Path(pyspark.__file__).parent
 JOB_SECONDS_MAX = 300
+PLACEMENTS = ("replicated", "bluedove", "digests")  # no visit, one, several
 
 # A driver of its own: the session of the other tests stays as it is. It writes what it found as JSON.
 JOB = """
@@ -54,7 +55,7 @@ JOB = """
             yield pa.RecordBatch.from_pylist([{"files": os.path.realpath(SparkFiles.getRootDirectory())}])
 
     report = {}
-    for placement in ("replicated", "bluedove"):
+    for placement in ("replicated", "bluedove", "digests"):
         given = events.mapInArrow(slowly, events.schema) if mode == "killed" else events
         matched = pipeline.match(given, index, placement=placement)
         print("started", placement, flush=True)
@@ -119,7 +120,7 @@ class Driver:
 
 
 def check_answers(report: dict[str, Any]) -> None:
-    for placement in ("replicated", "bluedove"):
+    for placement in PLACEMENTS:
         assert report[placement]["rows"] == 2_000, "an event was lost or matched twice"
         assert report[placement]["right"]
 
@@ -195,7 +196,7 @@ def test_an_executor_that_is_killed_in_the_middle_loses_and_repeats_nothing(
     standalone: Cluster, tmp_path: Path
 ) -> None:
     with Driver(standalone.url, "killed", tmp_path) as driver:
-        for placement in ("replicated", "bluedove"):
+        for placement in PLACEMENTS:
             assert driver.until("started") == placement
             time.sleep(2.5)
             os.kill(_an_executor(standalone), signal.SIGKILL)

@@ -13,7 +13,7 @@ from tidings.pipeline.errors import PipelineError
 def manifest(fingerprint: str) -> Manifest:
     return Manifest(
         fingerprint=fingerprint, domain={}, id_type="bigint", subscriptions=1, rejected=0, elsewhere=0, reads=[["a"]],
-        estimate={},
+        plan=None,
     )  # fmt: skip
 
 

@@ -13,21 +13,26 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
 from tidings.model.domain import Domain
 from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.compile import compile_filters
 from tidings.model.filter.tree import Path, attributes_of
-from tidings.pipeline.segmentation import Segmentation
+from tidings.pipeline.lists import CONJUNCTIONS, list_rows
 from tidings.pipeline.shards import indexed
+from tidings.rendezvous.interface import Numbers, View, place
+from tidings.rendezvous.sharding import shards_of
 
 PART_BYTES = 8 << 20
 REJECTS_A_PART = 50_000
+REFUSED = (1 << 31) - 1  # the shard of what cannot be read
+CONJUNCTION_BITS = 40  # conjunctions that one task numbers
 BUILT = "shard int, kind string, part int, data binary"
 
 _BUILT_TYPES: dict[str, pa.DataType] = {
@@ -112,27 +117,44 @@ class BuildTask:
 
     domain: Domain
     sample: pa.Table | None  # of events
-    segmentation: Segmentation | None
+    view: View | None = None
 
 
 def place_subscriptions(task: BuildTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows `id, filter, shard`, one for each set that holds a subscription.
+    """Rows `id, filter, shard`, one for each shard that holds a subscription.
 
     All rows with one id are in one partition, so that an id that is there twice is seen. What is
-    refused goes to a shard of its own, past the sets, and is refused there again, with the reason.
+    refused goes to a shard of its own, and is refused there again, with the reason.
     """
-    assert task.segmentation is not None
+    assert task.view is not None
     given = list(batches)
     if not given:
         return
     read = read_table(pa.Table.from_batches(given), task.domain)
-    rows, sets = task.segmentation.place(read.filters)
-    order = np.argsort(sets, kind="stable")
-    copies = read.sound.take(rows[order])
-    refused = np.full(len(read.refused), task.segmentation.sets)
-    table = pa.concat_tables([copies, read.refused])
-    shards = pa.array(np.concatenate([sets[order], refused]).astype(np.int32))
-    yield from table.append_column("shard", shards).to_batches()
+    placed = place(read.filters, task.view)
+    copies = np.unique(np.stack([shards_of(placed.keys, task.view), placed.subscriptions]), axis=1)
+    yield from _with_shards(read.sound.take(pa.array(copies[1])), copies[0], read)
+
+
+def list_subscriptions(task: BuildTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same for placements that count: rows of the lists that name a subscription's conjunctions."""
+    assert task.view is not None
+    given = list(batches)
+    if not given:
+        return
+    context = TaskContext.get()
+    first = (0 if context is None else context.partitionId()) << CONJUNCTION_BITS
+    read = read_table(pa.Table.from_batches(given).sort_by("id"), task.domain)
+    rows, shards = list_rows(read.sound, read.filters, task.view, first)
+    yield from _with_shards(rows, shards, read)
+
+
+def _with_shards(rows: pa.Table, shards: Numbers, read: ReadTable) -> Iterator[pa.RecordBatch]:
+    refused = read.refused
+    for name in rows.column_names[2:]:
+        refused = refused.append_column(name, pa.nulls(len(refused), rows.schema.field(name).type))
+    numbers = np.concatenate([shards, np.full(len(refused), REFUSED)]).astype(np.int32)
+    yield from pa.concat_tables([rows, refused]).append_column("shard", pa.array(numbers)).to_batches()
 
 
 def build_shards(task: BuildTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -143,9 +165,32 @@ def build_shards(task: BuildTask, batches: Iterator[pa.RecordBatch]) -> Iterator
     table = pa.Table.from_batches(given)
     shards = np.asarray(table["shard"])
     for shard in np.unique(shards).tolist():
-        # In the order of ids, so that a task that is repeated makes the same file again, byte by byte.
-        members = table.filter(pa.array(shards == shard)).select(["id", "filter"]).sort_by("id")
-        yield from _build(shard, members, task)
+        members = table.filter(pa.array(shards == shard)).drop_columns("shard")
+        if len(members.column_names) > 2 and shard != REFUSED:
+            yield from _build_list(shard, members, task)
+        else:
+            # In the order of ids, so that a task that is repeated makes the same file again, byte by byte.
+            yield from _build(shard, members.select(["id", "filter"]).sort_by("id"), task)
+
+
+def _build_list(shard: int, members: pa.Table, task: BuildTask) -> Iterator[pa.RecordBatch]:
+    order: list[tuple[str, Literal["ascending", "descending"]]] = [("conjunction", "ascending"), ("key", "ascending")]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, members.schema) as writer:
+        writer.write_table(members.sort_by(order).combine_chunks())
+    data = sink.getvalue().to_pybytes()
+    for part, start in enumerate(range(0, len(data), PART_BYTES)):
+        yield _row(shard, "file", part, data[start : start + PART_BYTES])
+    filters = members["filter"].combine_chunks().unique()
+    reads = attributes_read(compile_filters(filters, task.domain)) if shard == CONJUNCTIONS else set()
+    summary = {
+        "subscriptions": len(members["id"].unique()),
+        "rejected": 0,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "reads": sorted(reads),
+    }
+    yield _row(shard, "summary", 0, json.dumps(summary).encode())
 
 
 def _build(shard: int, members: pa.Table, task: BuildTask) -> Iterator[pa.RecordBatch]:

@@ -6,11 +6,10 @@ import hashlib
 import json
 import secrets
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,18 +17,26 @@ from pyspark.sql import types as T
 
 from tidings.errors import SubscriptionError, did_you_mean
 from tidings.model.domain import Domain
-from tidings.pipeline.building import BUILT, PART_BYTES, BuildTask, build_shards, place_subscriptions, read_table
+from tidings.pipeline.building import (
+    BUILT,
+    PART_BYTES,
+    BuildTask,
+    build_shards,
+    list_subscriptions,
+    place_subscriptions,
+)
 from tidings.pipeline.directory import FORMAT, Layout, ShardFile
-from tidings.pipeline.errors import PipelineError
-from tidings.pipeline.placement import SAMPLE, Estimate, Placement, Wishes, estimated, segments_for
-from tidings.pipeline.segmentation import Segmentation, segmented
+from tidings.pipeline.placement import SAMPLE, Sampled, Wishes, adapted, partitions_for, planned, sampled
 from tidings.pipeline.shards import SUFFIX
+from tidings.rendezvous.interface import View, place, view_to_dict
+from tidings.rendezvous.planner import Plan, Room
 
 SHARD_SIZE = 1_000_000  # subscriptions, about: two shards of half the size cost an event half as much again
 SHARDS_MAX = 8  # of a replicated index: every event is matched in each
 _READ_SIZE = 250_000  # subscriptions that one task reads to place them
 _BYTES_A_SUBSCRIPTION = 400  # of a shard file, to divide the way to the driver into moderate pieces
 _PIECE = 32 << 20
+_BUILDERS = 8  # tasks a core that build shards
 
 
 def checked(table: DataFrame) -> DataFrame:
@@ -104,12 +111,11 @@ class Made:
 
 @dataclass(frozen=True)
 class _Sharded:
-    """The rows `id, filter, shard` that a layout is built from."""
+    """The rows `id, filter, shard` that a layout is built from, and what its lists need where it has such."""
 
     rows: DataFrame
-    shards: int
     copies: float = 1.0  # of a subscription, about
-    segmentation: Segmentation | None = None
+    view: View | None = None
 
 
 @dataclass(frozen=True)
@@ -131,48 +137,56 @@ class Builder:
     def _parallelism(self) -> int:
         return self.table.sparkSession.sparkContext.defaultParallelism
 
-    def _sample(self) -> pa.Table:
-        """About SAMPLE of the subscriptions, or all where they are fewer."""
+    @property
+    def partitions(self) -> int:
+        return partitions_for(self.wishes, self._parallelism)
+
+    @cached_property
+    def _sampled(self) -> Sampled:
+        """By about SAMPLE of the subscriptions, or all where they are fewer."""
         every = max(1, self.contents.subscriptions // SAMPLE)
         chosen = F.pmod(F.xxhash64(F.lit(3), "id", "filter"), F.lit(every)) == 0
-        return self._subscriptions.where(chosen).limit(2 * SAMPLE).toArrow()
+        rows = self._subscriptions.where(chosen).limit(2 * SAMPLE).toArrow()
+        return sampled(rows, self.contents.subscriptions, self.domain, self.events)
 
-    def estimate(self) -> Estimate:
-        count = self.contents.subscriptions
-        return estimated(self._sample(), count, self.domain, self.events, self.wishes, self._parallelism)
+    def plan(self, memory: int, cores: int) -> Plan:
+        return planned(self._sampled, Room(memory, cores, self.partitions), self.wishes)
 
-    def build(self, placement: Placement, folder: Path) -> Made:
+    def build(self, placement: str, folder: Path, plan: Plan | None) -> Made:
         """Write the shard files of a layout to a folder."""
         if placement == "replicated":
             return self._built(placement, self._replicated(), folder)
-        filters = read_table(self._sample(), self.domain).filters
-        made = segmented(filters, segments_for(self.wishes, self._parallelism), self.wishes.dimensions)
-        if made is None:
-            raise PipelineError(
-                "placement 'bluedove' needs an attribute that filters compare with constants, and there is none; "
-                "use 'replicated'"
-            )
-        return self._built(placement, self._placed(made, len(made.place(filters)[0]) / filters.count), folder)
+        if plan is not None and plan.placement == placement:
+            view = plan.view
+        else:
+            view = adapted(placement, self._sampled, self.partitions, self.wishes)
+        copies = len(place(self._sampled.statistics.filters, view)) / max(1, self._sampled.statistics.filters.count)
+        return self._built(placement, self._placed(view, copies), folder)
 
     def _replicated(self) -> _Sharded:
         shards = max(1, min(SHARDS_MAX, -(-self.contents.subscriptions // SHARD_SIZE)))
-        return _Sharded(self._subscriptions.withColumn("shard", _by_id(shards)), shards)
+        return _Sharded(self._subscriptions.withColumn("shard", _by_id(shards)))
 
-    def _placed(self, made: Segmentation, copies: float) -> _Sharded:
+    def _placed(self, view: View, copies: float) -> _Sharded:
         parts = max(self._parallelism, self.contents.subscriptions // _READ_SIZE)
-        task = BuildTask(self.domain, None, made)
-        placed = (
-            self._subscriptions.repartitionById(parts, _by_id(parts))
-            .mapInArrow(partial(place_subscriptions, task), f"id {id_type(self.table)}, filter string, shard int")
-        )  # fmt: skip
-        return _Sharded(placed, made.sets + 1, copies, made)  # one more for what is refused
+        task = BuildTask(self.domain, None, view)
+        counts = view.combine == "all"
+        columns = f"id {id_type(self.table)}, filter string"
+        columns += ", conjunction long, box int, key long, shard int" if counts else ", shard int"
+        step = partial(list_subscriptions if counts else place_subscriptions, task)
+        placed = self._subscriptions.repartitionById(parts, _by_id(parts)).mapInArrow(step, columns)
+        return _Sharded(placed, copies, view)
 
-    def _built(self, placement: Placement, sharded: _Sharded, folder: Path) -> Made:
+    def _built(self, placement: str, sharded: _Sharded, folder: Path) -> Made:
         pieces = 1 + int(self.contents.subscriptions * sharded.copies * _BYTES_A_SUBSCRIPTION / _PIECE)
+        tasks, builder = SHARDS_MAX, F.col("shard")
+        if sharded.view is not None:  # the numbers of its shards have gaps
+            tasks = _BUILDERS * self._parallelism
+            builder = F.pmod(F.xxhash64("shard"), F.lit(tasks)).cast("int")
         # The second shuffle has all shards built at once, before the driver asks for them piece by piece.
         built = (
-            sharded.rows.repartitionById(sharded.shards, "shard")
-            .mapInArrow(partial(build_shards, BuildTask(self.domain, self.events, None)), BUILT)
+            sharded.rows.repartitionById(tasks, builder)
+            .mapInArrow(partial(build_shards, BuildTask(self.domain, self.events)), BUILT)
             .repartition(pieces, "shard", "kind", "part")
         )
         result, files = Made(Layout(placement, ())), []
@@ -190,21 +204,14 @@ class Builder:
                 if summary["subscriptions"]:
                     files.append(ShardFile(shard, name, summary["subscriptions"], summary["bytes"], summary["sha256"]))
         files.sort(key=lambda file: file.shard)
-        made = sharded.segmentation
-        result.layout = Layout(placement, tuple(files), None if made is None else _view(made, files))
+        form = None if sharded.view is None else view_to_dict(sharded.view)
+        result.layout = Layout(placement, tuple(files), form)
         return result
 
 
 def _by_id(shards: int) -> Column:
     """So that all rows with one id meet, and an id that is there twice is seen."""
     return F.pmod(F.xxhash64("id"), F.lit(shards)).cast("int")
-
-
-def _view(made: Segmentation, files: list[ShardFile]) -> dict[str, object]:
-    sizes = np.zeros(made.sets, np.int64)
-    for file in files:
-        sizes[file.shard] = file.subscriptions
-    return made.with_loads(sizes).to_dict()
 
 
 def _write_part(path: Path, part: int, data: bytes) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 from tidings.pipeline.errors import PipelineError
 
-FORMAT = 1  # to be raised when a reader of the last one would go wrong
+FORMAT = 2  # to be raised when a reader of the last one would go wrong
 _READ = 1 << 20
 
 
@@ -40,7 +40,7 @@ class Manifest:
     rejected: int
     elsewhere: int  # subscriptions to other domains
     reads: list[list[str]]  # the attributes that filters ask anything of
-    estimate: dict[str, Any]  # what placements would cost
+    plan: dict[str, Any] | None  # what placements would cost, and which was chosen; None where one was asked for
     format: int = FORMAT
 
 

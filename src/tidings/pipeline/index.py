@@ -7,8 +7,8 @@ import logging
 import os
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,17 +19,10 @@ from tidings.model.domain import Domain
 from tidings.pipeline.compiling import Builder, Contents, Made, checked, contents_of, domain_name, id_type
 from tidings.pipeline.directory import IndexDirectory, Layout, Manifest
 from tidings.pipeline.errors import PipelineError
-from tidings.pipeline.placement import (
-    Choice,
-    Estimate,
-    Placement,
-    Wishes,
-    choose,
-    executor_cores,
-    executor_memory,
-    parse_bytes,
-)
+from tidings.pipeline.measured import Measures, measured_lines
+from tidings.pipeline.placement import AUTO, Wishes, checked_name, executor_cores, executor_memory, parse_bytes
 from tidings.pipeline.schema import check_events, domain_of
+from tidings.rendezvous.planner import Plan
 
 log = logging.getLogger("tidings.pipeline")
 
@@ -41,7 +34,7 @@ def compile(
     directory: str | os.PathLike[str] | None = None,
     *,
     domain: Any = None,
-    placement: Placement | Literal["auto"] = "auto",
+    placement: str = AUTO,
     sample: Any = None,
     memory: int | str | None = None,
     dimensions: list[str] | None = None,
@@ -54,11 +47,13 @@ def compile(
     Domain, a DataFrame of them, a schema, or a dict of types by name. Without one, the first events
     that are matched give it, and the work waits for them.
 
-    For `placement="auto"`: `memory` is what an executor has for its part of the index (as 2g), by
-    default what Spark is configured with; `sample` are typical events, in a DataFrame or Arrow
-    table, which improve the estimates. `dimensions` and `segments` are of bluedove, and by default
-    chosen by what the filters ask.
+    `placement` is the name of one of `tidings.rendezvous`, or "auto": what the planner finds cheapest, of
+    one placement or several. For "auto", `memory` is what an executor has for its part of the index (as
+    2g), by default what Spark is configured with; `sample` are typical events, in a DataFrame or Arrow
+    table, which improve the estimates. `dimensions` and `segments` are of bluedove, and by default chosen
+    by what the filters ask.
     """
+    checked_name(placement)
     wishes = Wishes(
         None if memory is None else parse_bytes(memory), None if dimensions is None else tuple(dimensions), segments
     )
@@ -73,7 +68,7 @@ class _Compiled:
     version: int
     manifest: Manifest
     builder: Builder
-    choice: Choice
+    plan: Plan | None  # where somebody asked for it
 
 
 class Index:
@@ -87,7 +82,8 @@ class Index:
         self._wishes = wishes
         self._sample = sample
         self._compiled: _Compiled | None = None
-        self._layouts: dict[Placement, Layout] = {}
+        self._layouts: dict[str, Layout] = {}
+        self._measures: dict[str, Measures] = {}
 
     @property
     def version(self) -> int:
@@ -110,9 +106,9 @@ class Index:
         return self._ready().manifest.rejected
 
     @property
-    def placement(self) -> Placement:
-        """What `auto` stands for."""
-        return self._ready().choice.placement
+    def placement(self) -> str:
+        """What `auto` stands for; "planned" where it is several placements."""
+        return self._plan().placement
 
     @property
     def directory(self) -> str:
@@ -128,7 +124,7 @@ class Index:
         return spark.createDataFrame(table, schema) if len(table) else spark.createDataFrame([], schema)
 
     def explain(self) -> str:
-        """What the index holds, which placement serves it, and why."""
+        """What the index holds, which placements serve it and why, and what they were expected to cost and did."""
         compiled = self._ready()
         manifest = compiled.manifest
         layouts = [
@@ -138,8 +134,9 @@ class Index:
             f"{manifest.subscriptions:,} subscriptions to '{self.domain.name}', {manifest.rejected:,} rejected, "
             f"{manifest.elsewhere:,} to other domains",
             f"filters read {', '.join('.'.join(path) for path in manifest.reads) or 'no attribute'}",
-            *compiled.choice.reasons,
+            *([] if compiled.plan is None else compiled.plan.lines()),
             *(f"built: {line}" for line in layouts),
+            *self._measured(),
         ]
         return "\n  ".join([f"index version {compiled.version}", *lines])
 
@@ -150,34 +147,44 @@ class Index:
 
     # ------------------------------------------------------------------ for the steps after
 
-    def compiled_for(
-        self, schema: StructType, domain: Domain | None, placement: Placement | Literal["auto"]
-    ) -> tuple[Manifest, Layout]:
+    def compiled_for(self, schema: StructType, domain: Domain | None, placement: str) -> tuple[Manifest, Layout]:
         """What serves events of a schema; refuses events that the index was not compiled for."""
         if self._compiled is None:
             self._compile_for(domain or domain_of(schema, domain_name(self._table)), placement)
         compiled = self._ready()
         check_events(schema, self.domain, [tuple(path) for path in compiled.manifest.reads])
-        return compiled.manifest, self._layout(compiled.choice.placement if placement == "auto" else placement)
+        return compiled.manifest, self._layout(self._plan().placement if placement == AUTO else placement)
 
-    def _compile_for(self, domain: Domain, placement: Placement | Literal["auto"]) -> None:
+    def measures(self, placement: str) -> Measures:
+        """Where tasks count what matching under a placement takes."""
+        if placement not in self._measures:
+            self._measures[placement] = Measures.on(self._table.sparkSession.sparkContext)
+        return self._measures[placement]
+
+    def _measured(self) -> list[str]:
+        """What matching has taken since, beside what was expected."""
+        lines = []
+        for name, measures in self._measures.items():
+            if measures.counts:
+                lines += measured_lines(name, self._layouts[name], measures.counts)
+        return lines
+
+    def _compile_for(self, domain: Domain, placement: str) -> None:
         contents = contents_of(self._table, domain, self._wishes)
         builder = Builder(self._table, domain, contents, self._wishes, self._typical_events())
         latest = self._directory.latest()
         if latest is None or latest[1].fingerprint != contents.fingerprint:
             latest = self._write(builder, contents, placement)
         version, manifest = latest
-        choice = self._choice(Estimate.from_dict(manifest.estimate))
-        self._compiled = _Compiled(version, manifest, builder, choice)
+        plan = None if manifest.plan is None else Plan.from_dict(manifest.plan)
+        self._compiled = _Compiled(version, manifest, builder, plan)
         log.info("%s", self.explain())
 
-    def _write(
-        self, builder: Builder, contents: Contents, placement: Placement | Literal["auto"]
-    ) -> tuple[int, Manifest]:
-        estimate = builder.estimate()
-        chosen = self._choice(estimate).placement if placement == "auto" else placement
+    def _write(self, builder: Builder, contents: Contents, placement: str) -> tuple[int, Manifest]:
+        plan = self._planned(builder) if placement == AUTO else None
+        chosen = placement if plan is None else plan.placement
         with self._directory.staged() as staged:
-            made = builder.build(chosen, staged)
+            made = builder.build(chosen, staged, plan)
             pq.write_table(_rejects(made, id_type(self._table)), staged / "rejects.parquet")
             manifest = Manifest(
                 fingerprint=contents.fingerprint,
@@ -187,22 +194,31 @@ class Index:
                 rejected=made.rejected,
                 elsewhere=contents.elsewhere,
                 reads=[list(path) for path in sorted(made.reads)],
-                estimate=asdict(estimate),
+                plan=None if plan is None else plan.to_dict(),
             )
             return self._directory.publish(staged, manifest, chosen, made.layout), manifest
 
-    def _choice(self, estimate: Estimate) -> Choice:
+    def _planned(self, builder: Builder) -> Plan:
         spark = self._table.sparkSession
-        return choose(estimate, self._wishes.memory or executor_memory(spark), executor_cores(spark))
+        return builder.plan(self._wishes.memory or executor_memory(spark), executor_cores(spark))
 
-    def _layout(self, placement: Placement) -> Layout:
+    def _plan(self) -> Plan:
+        """What `auto` stands for, found out now where the index was compiled for one placement."""
+        compiled = self._ready()
+        if compiled.plan is None:
+            compiled = replace(compiled, plan=self._planned(compiled.builder))
+            self._compiled = compiled
+        assert compiled.plan is not None
+        return compiled.plan
+
+    def _layout(self, placement: str) -> Layout:
         """The files that serve a placement, built where they are missing, on their way to the executors."""
         if placement not in self._layouts:
             compiled = self._ready()
             layout = self._directory.layout(compiled.version, placement)
             if layout is None:
                 with self._directory.staged() as staged:
-                    layout = compiled.builder.build(placement, staged).layout
+                    layout = compiled.builder.build(placement, staged, compiled.plan).layout
                     self._directory.add_layout(staged, compiled.version, placement, layout)
             self._ship(layout, compiled.version)
             self._layouts[placement] = layout

@@ -5,22 +5,25 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import arrow_udf
 
 from tidings.errors import EventError
 from tidings.model.domain import path_text
+from tidings.pipeline.combining import combine
+from tidings.pipeline.directory import Layout
 from tidings.pipeline.index import Index
-from tidings.pipeline.placement import Placement, Wishes
+from tidings.pipeline.lists import CONJUNCTIONS, Count, ListTask, look_up
+from tidings.pipeline.placement import AUTO, Wishes, checked_name
+from tidings.pipeline.routing import RouteTask, routed_once, routed_to_each
 from tidings.pipeline.schema import domain_of
-from tidings.pipeline.segmentation import Segmentation
-from tidings.pipeline.worker import CANDIDATE, Task, match_replicated, match_routed
+from tidings.pipeline.worker import Task, match_replicated, match_visits
+from tidings.rendezvous.interface import view_from_dict
 
 Output = Literal["ids", "pairs", "counts"]
+
+_COMBINERS = 4  # tasks a core that put visits together: each holds its events in memory
 
 _ADDED = {"ids": {"subscriptions"}, "pairs": {"subscriptions", "subscription"}, "counts": {"matches"}}
 
@@ -29,7 +32,7 @@ def match(
     events: DataFrame,
     subscriptions: Index | DataFrame,
     *,
-    placement: Placement | Literal["auto"] = "auto",
+    placement: str = AUTO,
     output: Output = "ids",
     domain: Any = None,
 ) -> DataFrame:
@@ -37,7 +40,7 @@ def match(
 
     `output` is "ids" (the events with an array `subscriptions` of ids), "pairs" (a row for each
     match, with `subscription`) or "counts" (the events with the number of their `matches`). An
-    event that does not fit the domain has NULL there. `placement` is that of the index, or "auto".
+    event that does not fit the domain has NULL there. `placement` is the name of one, or "auto".
 
     >>> matched = events.transform(match, subscriptions=index, output="counts")  # doctest: +SKIP
     """
@@ -56,13 +59,38 @@ def match(
         ids = T.StringType() if task.string_ids else T.LongType()
         added = T.StructField("subscriptions", T.ArrayType(ids, containsNull=False))
     schema = T.StructType([*events.schema.fields, added])
-    if layout.view is None:
-        matched = numbered(events).mapInArrow(partial(match_replicated, task), schema)
-    else:
-        segmentation = Segmentation.from_dict(layout.view, index.domain)
-        routed = events.transform(_route, segmentation)
-        matched = numbered(routed).mapInArrow(partial(match_routed, task, segmentation.view), schema)
+    matched = _matched(events, index, layout, task, schema, output)
     return pairs(matched) if output == "pairs" else matched
+
+
+def _matched(
+    events: DataFrame, index: Index, layout: Layout, task: Task, schema: T.StructType, output: Output
+) -> DataFrame:
+    """The events with their matches, or with those of each visit where pairs are asked for."""
+    measures = index.measures(layout.placement)
+    if layout.view is None:
+        return numbered(events).mapInArrow(partial(match_replicated, task, measures), schema)
+    view = view_from_dict(layout.view)
+    if view.combine == "any" and view.visits <= 1:
+        routed = routed_once(events, view, index.domain)
+        return numbered(routed).mapInArrow(partial(match_visits, task, measures, False), schema)
+    counts = view.combine == "all"
+    whole = output == "pairs" and not counts
+    routed = routed_to_each(events, RouteTask(task.names, view, index.domain, task.reads, whole))
+    if whole:
+        return numbered(routed).mapInArrow(partial(match_visits, task, measures, False), schema)
+    found = T.StructField("found", T.ArrayType(T.LongType(), False)) if counts else schema.fields[-1]
+    between = T.StructType([*numbered(routed).schema.fields, found])
+    if counts:
+        step: Any = partial(look_up, ListTask(task, view, index.domain))
+        settle = Count(task.files.get(CONJUNCTIONS), index.domain, task.reads, task.string_ids)
+    else:
+        step, settle = partial(match_visits, task, measures, True), None
+    seen = numbered(routed).mapInArrow(step, between)
+    tasks = _COMBINERS * events.sparkSession.sparkContext.defaultParallelism
+    visit = F.col(between.names[-2])
+    gathered = seen.repartitionById(tasks, F.pmod(F.xxhash64(visit["task"], visit["event"]), F.lit(tasks)).cast("int"))
+    return gathered.mapInArrow(partial(combine, task, settle), schema)
 
 
 def pairs(matched: DataFrame) -> DataFrame:
@@ -76,24 +104,12 @@ def numbered(events: DataFrame) -> DataFrame:
     return events.toDF(*(f"_{number}" for number in range(len(events.columns))))
 
 
-def _route(events: DataFrame, segmentation: Segmentation) -> DataFrame:
-    """Every event to the partition that is its candidate."""
-
-    def candidate(*columns: pa.Array) -> pa.Array:  # type: ignore[type-arg] # Spark reads these hints
-        return pa.array(segmentation.route(columns).astype(np.int32))
-
-    route = arrow_udf(candidate, T.IntegerType())  # type: ignore[call-overload]
-    columns = [F.col(path_text(path)) for path in segmentation.paths]
-    return events.withColumn(CANDIDATE, route(*columns)).repartitionById(segmentation.view.candidates, CANDIDATE)
-
-
 def _check(events: DataFrame, placement: str, output: str) -> None:
     if not isinstance(events, DataFrame):
         raise EventError(f"events come as a DataFrame, not as {type(events).__name__}")
     if output not in _ADDED:
         raise ValueError(f"output is 'ids', 'pairs' or 'counts', not {output!r}")
-    if placement not in ("auto", "replicated", "bluedove"):
-        raise ValueError(f"placement is 'auto', 'replicated' or 'bluedove', not {placement!r}")
+    checked_name(placement)
     for name in events.columns:
         if name.lower() in _ADDED[output]:
             raise EventError(f"the events have a column '{name}' already, where the matches go; rename it")

@@ -1,10 +1,8 @@
-"""Where events and subscriptions meet on Spark: the whole index at every worker, or a part of it at each partition.
+"""Where events and subscriptions meet on Spark: what the user may ask for, and what an executor can hold.
 
 replicated   every worker maps all shards; events stay where they are. No shuffle.
-bluedove     a partition is a candidate of `rendezvous.bluedove`; an event is sent to one, and matched
-             against the sets that it consults. An executor needs what its running tasks consult.
-
-`auto` estimates both from a sample of the subscriptions.
+others       a placement of `tidings.rendezvous`: its View says which partition holds what, and where events go.
+auto         what the planner finds cheapest, of one placement or several
 """
 
 from __future__ import annotations
@@ -12,21 +10,24 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tidings.model.domain import Domain, path_text
+from tidings.errors import did_you_mean
+from tidings.model.domain import Domain
+from tidings.model.event import read_events
 from tidings.pipeline.building import read_table
-from tidings.pipeline.segmentation import segmented
+from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.shards import indexed
+from tidings.rendezvous.interface import PlacementError, View, placement_named, placements
+from tidings.rendezvous.planner import Plan, Room, plan
+from tidings.rendezvous.statistics import Statistics, statistics_of
 
-Placement = Literal["replicated", "bluedove"]
-
+AUTO = "auto"
 SAMPLE = 10_000  # subscriptions
-SEGMENTS_MIN = 4
-ROUTE_NS = 6_000.0  # what sending an event to its candidate costs, on one core: measured, and only the ratio matters
+PARTITIONS_MIN = 4
 
 
 @dataclass(frozen=True)
@@ -37,94 +38,74 @@ class Wishes:
     dimensions: tuple[str, ...] | None = None
     segments: int | None = None
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """What placements would cost, by a sample of the subscriptions."""
-
-    subscriptions: int
-    bytes: float  # of the whole index
-    match_ns: float  # of an event against the whole index
-    dimensions: tuple[str, ...] = ()  # of bluedove; none where no attribute can be one
-    segments: int = 1
-    largest: float = 1.0  # share of the subscriptions that one task of bluedove consults, at most
-    met: float = 1.0  # share of the subscriptions that an event meets there, on average
-    stored: float = 1.0  # copies of a subscription
-
-    @staticmethod
-    def from_dict(form: dict[str, Any]) -> Estimate:
-        return Estimate(**form | {"dimensions": tuple(form["dimensions"])})
+    def of(self, placement: str) -> dict[str, Any]:
+        """What of it concerns a placement."""
+        if placement != "bluedove":
+            return {}
+        return {"dimensions": self.dimensions, "segments": self.segments}
 
 
-@dataclass(frozen=True)
-class Choice:
-    placement: Placement
-    reasons: tuple[str, ...]
+def checked_name(name: str) -> str:
+    """A placement's name, or `auto`."""
+    if name != AUTO and name not in placements():
+        known = [AUTO, *placements()]
+        listed = ", ".join(f"'{one}'" for one in known[:-1])
+        raise ValueError(f"placement is {listed} or '{known[-1]}', not {name!r}; {did_you_mean(name, known)}")
+    return name
 
 
-def choose(estimate: Estimate, memory: int, cores: int) -> Choice:
-    """The placement that an executor's memory holds, of two the cheaper; `cores` tasks run in an executor at once."""
-    working = min(1.0, estimate.largest * cores) * estimate.bytes
-    routed_ns = ROUTE_NS + estimate.met * estimate.match_ns
-    replicated = f"replicated: {_size(estimate.bytes)} in each executor, {_micros(estimate.match_ns)} an event"
-    if not estimate.dimensions:
-        return Choice("replicated", (replicated, "chosen: replicated, since no attribute can be a dimension"))
-    bluedove = (
-        f"bluedove on {', '.join(estimate.dimensions)}: {_size(working)} in each executor, {_micros(routed_ns)} "
-        f"an event, which meets {estimate.met:.0%} of the subscriptions; {estimate.stored:.1f} copies of each stored"
-    )
-    fits = estimate.bytes <= memory, working <= memory
-    chosen: Placement
-    if fits[0] == fits[1]:
-        chosen = "bluedove" if routed_ns < estimate.match_ns else "replicated"
-        why = "cheaper" if fits[0] else f"cheaper, though neither fits the {_size(memory)} of an executor"
-    else:
-        chosen = "replicated" if fits[0] else "bluedove"
-        why = f"it alone fits the {_size(memory)} of an executor"
-    return Choice(chosen, (replicated, bluedove, f"chosen: {chosen}, {why}"))
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Subscriptions and events by which placements are adapted and compared."""
+
+    statistics: Statistics
+    rows: pa.Table  # the subscriptions
+    domain: Domain
+    events: pa.Table | None
 
 
-def _size(count: float) -> str:
-    return f"{count / 2**20:,.1f} MiB"
-
-
-def _micros(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e3:,.1f} µs"
-
-
-def estimated(
-    sample: pa.Table, subscriptions: int, domain: Domain, events: pa.Table | None, wishes: Wishes, parallelism: int
-) -> Estimate:
-    """What placing so many subscriptions would cost, if they are like those of the sample."""
+def sampled(sample: pa.Table, subscriptions: int, domain: Domain, events: pa.Table | None) -> Sampled:
+    """From some of the subscriptions, and of the events where they are known."""
     read = read_table(sample, domain)
-    count = len(read.accepted)
-    if not count:
-        return Estimate(subscriptions, 0, 0)
-    scale = subscriptions / len(sample)
-    matcher = indexed(read.accepted, domain, events)
+    known = None if events is None else read_events(_known(events, domain), domain, on_error="reject")
+    count = round(subscriptions * len(read.sound) / max(1, len(sample)))
+    return Sampled(statistics_of(read.filters, known, subscriptions=count), read.accepted, domain, events)
+
+
+def _known(events: pa.Table, domain: Domain) -> pa.Table:
+    """The columns that the domain has: others may be of types that Tidings does not read."""
+    tops = {path[0] for path in domain.leaves}
+    return events.select([name for name in events.column_names if name in tops])
+
+
+def planned(given: Sampled, room: Room, wishes: Wishes) -> Plan:
+    """What `auto` stands for."""
+    names = {"bluedove": wishes.of("bluedove")}
+    return plan(given.statistics, room, subscription_bytes=_subscription_bytes(given), wishes=names)
+
+
+def _subscription_bytes(given: Sampled) -> float:
+    """Of a subscription in a shard file."""
+    if not len(given.rows):
+        return 0.0
     with tempfile.TemporaryDirectory(prefix="tidings-sample-") as folder:
         path = os.path.join(folder, "sample")
-        matcher.save(path)
-        size = os.path.getsize(path) * scale
-    match_ns = sum(engine.estimated_ns for engine in matcher.stats().engines) * scale
-    made = segmented(read.filters, segments_for(wishes, parallelism), wishes.dimensions)
-    if made is None:
-        return Estimate(subscriptions, size, match_ns)
-    return Estimate(
-        subscriptions=subscriptions,
-        bytes=size,
-        match_ns=match_ns,
-        dimensions=tuple(map(path_text, made.paths)),
-        segments=max(len(edges) + 1 for edges in made.view.edges),
-        largest=max(float(costs.max()) for costs in made.view.costs) / count,
-        met=made.met(count),
-        stored=len(made.place(read.filters)[0]) / count,
-    )
+        indexed(given.rows, given.domain, given.events).save(path)
+        return os.path.getsize(path) / len(given.rows)
 
 
-def segments_for(wishes: Wishes, parallelism: int) -> int:
-    """Segments of a dimension: every core has candidates to serve, and no candidate is most of the index."""
-    return wishes.segments or max(SEGMENTS_MIN, parallelism)
+def adapted(placement: str, given: Sampled, partitions: int, wishes: Wishes) -> View:
+    """The View of a placement that the user named."""
+    try:
+        made: View = placement_named(placement).adapt(given.statistics, partitions=partitions, **wishes.of(placement))
+    except PlacementError as error:
+        raise PipelineError(str(error)) from None
+    return made
+
+
+def partitions_for(wishes: Wishes, parallelism: int) -> int:
+    """So many that every core has some to serve, and none is most of the index."""
+    return wishes.segments or max(PARTITIONS_MIN, parallelism)
 
 
 # ---------------------------------------------------------------------- executors

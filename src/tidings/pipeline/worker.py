@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.matching.matches import Matches
+from tidings.model.event import Reject
 from tidings.pipeline.garbage import keep_what_is_there
+from tidings.pipeline.measured import Measures
 from tidings.pipeline.shards import load_shards
-from tidings.rendezvous.bluedove import View
 
-CANDIDATE = "_tidings_candidate"  # the column that says where an event was sent
 OUTPUT_BYTES = 16 << 20  # of ids in one batch; Arrow's lists end at 2 GiB, and the JVM holds a batch whole
-SETS_KEPT = 12  # loaded in a worker that serves one candidate after the other
+SHARDS_KEPT = 16  # loaded in a worker that serves one partition after the other
 
 
 @dataclass(frozen=True)
@@ -32,34 +32,65 @@ class Task:
     string_ids: bool
 
 
-def match_replicated(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def match_replicated(task: Task, measures: Measures, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Match every event against every shard."""
-    for batch in batches:
-        yield from _matched(task, list(task.files.values()), batch.columns, kept=len(task.files))
+    for given in batches:
+        batch = pa.RecordBatch.from_arrays(given.columns, names=list(task.names))
+        events = batch.select(list(task.reads))
+        found = []
+        matchers = load_shards(list(task.files.values()), kept=len(task.files))
+        for shard, matcher in zip(task.files, matchers, strict=True):
+            with measures.matching(shard, matcher, batch.num_rows):
+                found.append(matcher.match(events, on_error="reject"))
+        yield from answer(batch, found, task)
     keep_what_is_there("match")
 
 
-def match_routed(task: Task, view: View, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Match every event against the sets that its candidate consults.
+def match_visits(
+    task: Task, measures: Measures, goes_on: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Match every event against the shards that it consults here; the last column says which, and `goes_on` if so.
 
-    The candidate is read from the row: which partition a task works on is nobody's promise once
-    others have coalesced partitions.
+    They are read from the row: which partition a task works on is nobody's promise once others have
+    coalesced partitions.
     """
-    for batch in batches:
-        *events, candidates = batch.columns
-        sent = np.asarray(candidates)
-        for candidate in np.unique(sent).tolist():
-            files = [task.files[number] for number in view.consulted(candidate) if number in task.files]
-            here = pa.array(sent == candidate)
-            yield from _matched(task, files, [column.filter(here) for column in events], kept=SETS_KEPT)
+    for given in batches:
+        *columns, visit = cast(list[Any], given.columns)
+        batch = pa.RecordBatch.from_arrays(columns, names=list(task.names))
+        events = batch.select(list(task.reads))
+        found = []
+        for shard, rows in consulted(visit.field("shards")):
+            if shard not in task.files:
+                continue
+            (matcher,) = load_shards([task.files[shard]], kept=SHARDS_KEPT)
+            with measures.matching(shard, matcher, len(rows)):
+                mine = events if len(rows) == len(events) else events.take(rows)
+                found.append(scattered(matcher.match(mine, on_error="reject"), rows, batch.num_rows))
+        # PySpark wants the names of the columns on their way: numbers, for it trips over dots and quotes.
+        sent = pa.RecordBatch.from_arrays(given.columns, names=[f"_{i}" for i in range(given.num_columns)])
+        yield from answer(sent if goes_on else batch, found, task)
     keep_what_is_there("match")
 
 
-def _matched(task: Task, files: list[str], columns: list[Any], *, kept: int) -> Iterator[pa.RecordBatch]:
-    batch = pa.RecordBatch.from_arrays(columns, names=list(task.names))
-    events = batch.select(list(task.reads))
-    found = [shard.match(events, on_error="reject") for shard in load_shards(files, kept=kept)]
-    yield from answer(batch, found, task)
+def consulted(shards: Any) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Each shard that rows consult, with those rows, ascending; from an Arrow column of lists."""
+    numbers = np.asarray(shards.flatten())
+    rows = np.repeat(np.arange(len(shards)), np.diff(np.asarray(shards.offsets)))
+    order = np.argsort(numbers, kind="stable")
+    ends = np.flatnonzero(np.diff(numbers[order])) + 1
+    for part in np.split(order, ends):
+        if len(part):
+            yield int(numbers[part[0]]), rows[part]
+
+
+def scattered(matches: Matches, rows: npt.NDArray[np.int64], count: int) -> Matches:
+    """The matches of some rows of a batch, ascending, as those of the whole batch."""
+    if len(rows) == count:
+        return matches
+    counts = np.zeros(count, np.int64)
+    counts[rows] = np.diff(matches.offsets)
+    rejects = [Reject(int(rows[reject.row]), reject.attribute, reject.reason) for reject in matches.rejects]
+    return Matches(np.concatenate([[0], np.cumsum(counts)]), matches.slots, matches.id_columns, rejects)
 
 
 def answer(batch: pa.RecordBatch, found: list[Matches], task: Task) -> Iterator[pa.RecordBatch]:
@@ -68,19 +99,19 @@ def answer(batch: pa.RecordBatch, found: list[Matches], task: Task) -> Iterator[
     for matches in found:
         counts += np.diff(matches.offsets)
     unfit = np.zeros(batch.num_rows, bool)
-    unfit[[reject.row for matches in found[:1] for reject in matches.rejects]] = True
+    unfit[[reject.row for matches in found for reject in matches.rejects]] = True
     if task.counts:
-        yield _with(batch, pa.array(counts, mask=unfit if unfit.any() else None), "matches")
+        yield with_column(batch, pa.array(counts, mask=unfit if unfit.any() else None), "matches")
         return
     offsets = np.concatenate([[0], np.cumsum(counts)])
     ids = _ids(found, offsets, task.string_ids)
-    for start, end in _pieces(offsets, ids):
+    for start, end in pieces(offsets, ids):
         lists = pa.ListArray.from_arrays(
             pa.array((offsets[start : end + 1] - offsets[start]).astype(np.int32)),
             ids.slice(offsets[start], offsets[end] - offsets[start]),
             mask=pa.array(unfit[start:end]) if unfit[start:end].any() else None,
         )
-        yield _with(batch.slice(start, end - start), lists, "subscriptions")
+        yield with_column(batch.slice(start, end - start), lists, "subscriptions")
 
 
 def _ids(found: list[Matches], offsets: npt.NDArray[np.int64], string_ids: bool) -> Any:
@@ -100,7 +131,7 @@ def _ids(found: list[Matches], offsets: npt.NDArray[np.int64], string_ids: bool)
     return pa.concat_arrays([matches.ids for matches in found]).take(pa.array(places))
 
 
-def _pieces(offsets: npt.NDArray[np.int64], ids: Any) -> Iterator[tuple[int, int]]:
+def pieces(offsets: npt.NDArray[np.int64], ids: Any) -> Iterator[tuple[int, int]]:
     """Ranges of events whose ids take about OUTPUT_BYTES together; those of one event may take more."""
     width = max(1.0, ids.nbytes / max(1, len(ids)))
     piece = (offsets[1:] * width / OUTPUT_BYTES).astype(np.int64)
@@ -108,5 +139,5 @@ def _pieces(offsets: npt.NDArray[np.int64], ids: Any) -> Iterator[tuple[int, int
     return ((start, end) for start, end in pairwise(bounds) if end > start)
 
 
-def _with(batch: pa.RecordBatch, column: Any, name: str) -> pa.RecordBatch:
+def with_column(batch: pa.RecordBatch, column: Any, name: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, column], names=[*batch.schema.names, name])
