@@ -17,6 +17,7 @@ from typing import Any
 
 from tidings.model.filter.parse import parse_filter
 from tidings.service.background import Background
+from tidings.service.creating import Creating
 from tidings.service.data_directory import DataDirectory, DataDirectoryError, read_json
 from tidings.service.known_domains import KnownDomains
 from tidings.service.known_subscriptions import KnownSubscriptions
@@ -58,6 +59,7 @@ class Subscribing:
         self._retention = retention
         self._settings = settings
         self._executor = executor
+        self._creating = Creating(catalogue, log, executor)
         self._sweeping = Background("looking after subscriptions", settings.sweep_seconds, self._sweep)
         self._purged = time.monotonic()
 
@@ -69,34 +71,29 @@ class Subscribing:
     async def create(self, tenant: str, form: Form) -> SubscriptionRow:
         """Make a subscription; when this answers, every event that is published gets to it."""
         await self.check_filter(tenant, form.domain, form.filter)
-        row: SubscriptionRow = await self._do(self._create, tenant, form)
+        new = NewSubscription(
+            tenant=tenant,
+            domain=form.domain,
+            filter=form.filter,
+            id=form.id,
+            delivery=form.delivery.mode,
+            url=form.delivery.url,
+            secret=form.delivery.secret,
+            labels=form.labels,
+            expires=form.expires,
+            paused=form.paused,
+        )
+        row: SubscriptionRow
+        if form.start == "latest":
+            row = await self._creating.create(new)
+        else:
+            row = await self._do(self._create_with_history, new, form.start)
         self._changed(row)
         return row
 
-    def _create(self, tenant: str, form: Form) -> SubscriptionRow:
-        if form.start == "latest":
-            return self._made(tenant, form, None)
+    def _create_with_history(self, new: NewSubscription, start: Start) -> SubscriptionRow:
         with self._retention.lock:
-            return self._made(tenant, form, self._replay_from(form.start))
-
-    def _made(self, tenant: str, form: Form, replay_from: int | None) -> SubscriptionRow:
-        made = self._catalogue.create(
-            NewSubscription(
-                tenant=tenant,
-                domain=form.domain,
-                filter=form.filter,
-                id=form.id,
-                delivery=form.delivery.mode,
-                url=form.delivery.url,
-                secret=form.delivery.secret,
-                labels=form.labels,
-                expires=form.expires,
-                paused=form.paused,
-                replay_from=replay_from,
-            )
-        )
-        self._catalogue.activate(made.filters[-1].number, self._log.end)
-        return self._now(tenant, made.id) or made
+            return self._creating.create_now([dataclasses.replace(new, replay_from=self._replay_from(start))])[0]
 
     def _replay_from(self, start: Start) -> int | None:
         if start == "latest":
