@@ -37,8 +37,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[service,postgresql,dev]'
 	@touch $@
 
-run: $(STAMP) ## see it work: real flights against a few thousand filters
-	@$(BIN)/python -m tidings demo
+run: $(STAMP) ## see it work: the service, with real flights and a few thousand subscribers, until Ctrl-C
+	@$(BIN)/python -m tidings serve --demo
 
 test: $(STAMP) ## the test suite, but for what takes minutes
 	@$(BIN)/python -m pytest -q -m "not spark and not long"

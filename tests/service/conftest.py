@@ -170,25 +170,30 @@ class Gateway:
     @property
     def mailboxes(self) -> Path:
         """The file of the mailboxes of `stocks`, in a folder that is there."""
-        files = self.data.domain(self.name, "stocks")
+        return self.mailboxes_of("stocks")
+
+    def mailboxes_of(self, domain: str) -> Path:
+        files = self.data.domain(self.name, domain)
         files.folder.mkdir(parents=True, exist_ok=True)
         return files.mailboxes
 
     def load(self, positions: list[int], *ids: str, max_waiting: int = 100_000) -> None:
         """Load matches as the driver does: every one of these events for every one of these subscriptions."""
-        rows = [self.catalogue.get(self.name, id) for id in ids]
-        numbers = [row.filters[-1].number for row in rows if row is not None]
-        assert len(numbers) == len(ids)
-        self.load_numbers(positions, numbers, max_waiting)
+        rows = [row for row in (self.catalogue.get(self.name, id) for id in ids) if row is not None]
+        assert len(rows) == len(ids)
+        numbers = [row.filters[-1].number for row in rows]
+        self.load_numbers(positions, numbers, max_waiting, domain=rows[0].domain if rows else "stocks")
 
-    def load_numbers(self, positions: list[int], numbers: list[int], max_waiting: int = 100_000) -> None:
+    def load_numbers(
+        self, positions: list[int], numbers: list[int], max_waiting: int = 100_000, *, domain: str = "stocks"
+    ) -> None:
         table = pa.table(
             {
                 "position": pa.array(positions, pa.int64()),
                 "subscriptions": pa.array([numbers] * len(positions), pa.list_(pa.int64())),
             }
         )
-        with Notifications(self.mailboxes, max_waiting=max_waiting) as mailboxes:
+        with Notifications(self.mailboxes_of(domain), max_waiting=max_waiting) as mailboxes:
             reached = {LOG: max(positions, default=0)}
             mailboxes.load([table], query="stream", batch=self._batches, version=1, reached=reached)
         self._batches += 1

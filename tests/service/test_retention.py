@@ -7,10 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from tests.service.conftest import Gateway, until
 
 from tidings.service.data_directory import replace_json
 from tidings.service.retention_limits import KEPT_BY_DEFAULT, Limits, RetentionError, read_limits
+
+from .conftest import Gateway, until
 
 NOTHING = Limits(max_bytes=0)
 

@@ -6,6 +6,8 @@ import contextlib
 import logging
 import os
 import shlex
+import shutil
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -166,20 +168,21 @@ def _introduce(console: Console, plan: Plan, new: bool) -> None:
 
 
 def try_next(plan: Plan, *, demo: bool) -> list[str]:
-    """Three commands that work as they stand."""
+    """Three commands that work as they stand, one after the other."""
+    tidings = "tidings" if shutil.which("tidings") else shlex.quote(shown(Path(sys.executable).with_name("tidings")))
     token = shlex.quote(shown(plan.data.token))
     options = "" if plan.port == PORT and plan.host == HOST else f" --url {plan.url}"
     options += "" if plan.data.path == Path(DEFAULT_DATA).absolute() else f" --token-file {token}"
     if demo:
         return [
-            f"""  tidings subscribe flights "dest = 'HNL' OR dep_delay > 300" --id late{options}""",
-            f"  tidings tail late{options}",
+            f"""  {tidings} subscribe flights "dest = 'HNL' OR dep_delay > 300" --id late{options}""",
+            f"  {tidings} tail late{options}",
             f"""  curl -s -H "Authorization: Bearer $(cat {token})" {plan.url}/v1/health""",
         ]
     return [
-        f"""  tidings publish quotes '{{"symbol": "ACME", "price": 8.40}}'{options}""",
-        f"""  tidings subscribe quotes "symbol = 'ACME' AND price > 8.30" --id dear{options}""",
-        f"  tidings tail dear{options}",
+        f"""  {tidings} publish quotes '{{"symbol": "ACME", "price": 8.40}}'{options}""",
+        f"""  {tidings} subscribe quotes "symbol = 'ACME' AND price > 8.30" --id dear --start earliest{options}""",
+        f"  {tidings} tail dear{options}",
     ]
 
 
