@@ -119,20 +119,21 @@ class Run:
         self.writer.write(fault)
 
     def wait_for_recovery(self) -> None:
-        """Until something that was sent after the last fault is delivered; whether in time is the checker's to say."""
+        """Until each tenant has got something that was sent after the last fault; the checker says whether in time."""
         fault = self.faults[-1]
         until = time.monotonic() + 2 * fault.bound_seconds
         since: set[tuple[str, str]] = set()  # sources and ids of events that were sent after the fault
         seen = 0
-        while time.monotonic() < until:
+        missing = set(self.clients if fault.channel is None else ["default"])
+        while missing and time.monotonic() < until:
             fresh = self.writer.records[seen:]
             seen += len(fresh)
             since |= {(one.source, one.id) for one in fresh if isinstance(one, Publish) and one.sent >= fault.over}
-            if any(
-                isinstance(one, Delivery) and (one.source, one.id) in since and fault.channel in (None, one.channel)
+            missing -= {
+                one.tenant
                 for one in fresh
-            ):
-                return
+                if isinstance(one, Delivery) and (one.source, one.id) in since and fault.channel in (None, one.channel)
+            }
             time.sleep(0.2)
 
     def wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
