@@ -71,8 +71,12 @@ bench-spark: $(STAMP) ## the same for the pipeline on Spark, beside SQL
 	$(BIN)/python -m benchmarks.spark_latency --seconds 600
 	$(BIN)/python -m benchmarks.spark_plots
 
+bench-xml: $(STAMP) ## paths over XML, beside lxml
+	$(BIN)/python -m benchmarks.xml
+
 faults: $(STAMP) ## kill, damage, fill and overload a real service, and check that it kept every promise
 	@$(BIN)/python -m tests.service.faults
+	@$(BIN)/python -m tests.service.faults.table
 
 fuzz: $(STAMP) ## interpreter, matcher and Spark against each other on a million pairs
 	$(BIN)/python -m tidings.testing.fuzz
