@@ -5,6 +5,7 @@
     application/json with ce- headers    a CloudEvent whose data is the body and whose attributes are the headers
     application/json                     one event, or an array of events: records, or CloudEvents
     application/x-ndjson                 one event a line
+    application/xml and the like         a document, or the items of a feed: see xml_bodies
 
 Each becomes the event as an object and as the text that the log keeps.
 """
@@ -24,10 +25,11 @@ from tidings.model.strict_json import is_array
 from tidings.model.types import TIMESTAMP
 from tidings.service.json_bodies import Events, event_lines, many_events, one_event, text_of
 from tidings.service.problems import Problem, pointer_to
+from tidings.service.xml_bodies import XML, is_xml, with_xml_data, xml_events
 
 ONE, BATCH, PLAIN = "application/cloudevents+json", "application/cloudevents-batch+json", "application/json"
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
-MEDIA_TYPES = (PLAIN, ONE, BATCH, LINES[0])
+MEDIA_TYPES = (PLAIN, ONE, BATCH, LINES[0], XML)
 
 _NAME = re.compile(r"[a-z0-9]{1,20}")
 _REQUIRED = ("id", "source", "type")
@@ -54,12 +56,15 @@ def read_published(kind: str, headers: Headers, body: bytes, max_event_bytes: in
     if kind == ONE:
         events = one_event(text_of(body), max_event_bytes)
         check_cloud_event(events.objects[0], None)
-        return events
+        return with_xml_data(events, many=False)
     if kind == BATCH:
         events = many_events(text_of(body), max_event_bytes)
         for row, event in enumerate(events.objects):
             check_cloud_event(event, row)
-        return events
+        return with_xml_data(events, many=True)
+    if is_xml(kind):
+        attributes = _attributes(headers, kind) if "ce-specversion" in headers else None
+        return xml_events(kind, body, attributes, max_event_bytes)
     if "ce-specversion" in headers:
         raise _binary_type(kind)
     raise Problem(415, "media-type", f"the media type '{kind[:80]}' is not taken; send one of {', '.join(MEDIA_TYPES)}")
@@ -90,7 +95,16 @@ def _check_time(event: Mapping[str, Any], row: int | None) -> None:
 
 
 def _binary(headers: Headers, text: str, max_bytes: int) -> Events:
-    """The attributes are in headers named ce-…, percent-encoded where they are not ASCII; the body is the data."""
+    """The attributes are in headers; the body is the data."""
+    event = _attributes(headers, PLAIN)
+    data = one_event(text, max_bytes)
+    head = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    event["data"] = data.objects[0]
+    return Events([event], [f'{head[:-1]},"data":{data.texts[0]}}}'])
+
+
+def _attributes(headers: Headers, kind: str) -> dict[str, Any]:
+    """The attributes of a CloudEvent in headers named ce-…, percent-encoded where they are not ASCII."""
     event: dict[str, Any] = {}
     for name, value in headers.items():
         if not name.startswith("ce-"):
@@ -104,20 +118,17 @@ def _binary(headers: Headers, text: str, max_bytes: int) -> Events:
             raise _header(name, "its percent-encoding is not UTF-8") from None
         if not event[attribute].isprintable():
             raise _header(name, "it has characters that nobody can print")
-    event["datacontenttype"] = PLAIN
+    event["datacontenttype"] = kind
     try:
         check_cloud_event(event, None)
     except Problem as problem:
         problem.detail += f" (the header ce-{(problem.pointer or '/')[1:]})"
         raise
-    data = one_event(text, max_bytes)
-    head = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-    event["data"] = data.objects[0]
-    return Events([event], [f'{head[:-1]},"data":{data.texts[0]}}}'])
+    return event
 
 
 def _binary_type(kind: str) -> Problem:
-    return Problem(415, "media-type", f"a CloudEvent's data is a JSON object here, and this is '{kind[:80]}'")
+    return Problem(415, "media-type", f"a CloudEvent's data is a JSON object or XML here, and this is '{kind[:80]}'")
 
 
 def _header(name: str, why: str) -> Problem:

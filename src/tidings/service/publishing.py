@@ -27,6 +27,7 @@ from tidings.service.lag import Lag
 from tidings.service.metrics import Metrics
 from tidings.service.problems import Problem, busy, pointer_to
 from tidings.service.settings import Settings
+from tidings.service.xml_bodies import FEEDS
 from tidings.store.errors import LogConflictError, LogError
 from tidings.store.log import Log
 from tidings.store.page import MIN_COLUMNS_EVENTS
@@ -130,7 +131,7 @@ def misfit(error: EventError, objects: list[dict[str, Any]], many: bool, *, in_d
 
 
 def _is_many(kind: str, body: bytes) -> bool:
-    return "batch" in kind or "ndjson" in kind or "jsonl" in kind or body.lstrip()[:1] == b"["
+    return "batch" in kind or kind in FEEDS or "ndjson" in kind or "jsonl" in kind or body.lstrip()[:1] == b"["
 
 
 def _answer(positions: list[int]) -> Response:

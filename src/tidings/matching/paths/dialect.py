@@ -14,7 +14,6 @@ from typing import Literal as Choice
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lxml import etree
 
 from tidings.errors import EventError, FilterError
 from tidings.model.arrow import one_array
@@ -24,7 +23,7 @@ from tidings.model.filter.columnar import ArrowArray
 from tidings.model.filter.sql import literal_to_sql
 from tidings.model.subscription import SubscriptionTable, read_subscriptions
 from tidings.model.types import STRING
-from tidings.model.xpath.document import Nodes, parse_bytes
+from tidings.model.xpath.document import Nodes, document_text, parse_bytes
 from tidings.model.xpath.names import with_uris
 
 ATTRIBUTE = "document"
@@ -135,27 +134,10 @@ def _text(document: Any, row: int) -> bytes | None:
         except UnicodeEncodeError:
             raise EventError("the document is not valid Unicode", row=row) from None
     if isinstance(document, bytes):
-        return document if _is_utf8(document) else _recoded(document)
+        try:
+            return document_text(document).encode()
+        except EventError as error:
+            raise _UnreadableError(error.reason) from None
     if document is None:
         return None
     raise EventError(f"a document is a string or bytes, not {type(document).__name__}", row=row)
-
-
-def _is_utf8(document: bytes) -> bool:
-    """Whether a document is in UTF-8 and says nothing else."""
-    declaration = document[:200].partition(b"?>")[0] if document.lstrip().startswith(b"<?xml") else b""
-    if b"encoding" in declaration and b"utf-8" not in declaration.lower():
-        return False
-    try:
-        document.decode()
-    except UnicodeDecodeError:
-        return False
-    return b"\0" not in document
-
-
-def _recoded(document: bytes) -> bytes:
-    """In UTF-8, from the encoding that it declares."""
-    try:
-        return bytes(etree.tostring(parse_bytes(document, False), encoding="utf-8", xml_declaration=False))
-    except EventError as error:
-        raise _UnreadableError(error.reason) from None

@@ -71,7 +71,11 @@ class PathIndex:
             else:
                 first = reached
                 if first < count:
-                    paths = np.concatenate([paths, np.empty_like(paths)])
+                    # Room for all, guessed from those that there are: fresh memory costs when it is written.
+                    guess = int(1.2 * offsets[first] / max(1, first) * count)
+                    more = np.empty(max(2 * len(paths), guess), np.int32)
+                    more[: offsets[first]] = paths[: offsets[first]]
+                    paths = more
         paths = paths[: offsets[-1]]
         return self._verified(documents, start, offsets, paths) if self.verified else (offsets, paths)
 

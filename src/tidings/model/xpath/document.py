@@ -109,6 +109,19 @@ def _reason(error: etree.XMLSyntaxError) -> str:
     return str(error.msg or error).strip()
 
 
+def document_text(document: bytes) -> str:
+    """A document of bytes as a text, from the encoding that it declares; raises EventError where it cannot be read."""
+    declaration = document[:200].partition(b"?>")[0] if document.lstrip().startswith(b"<?xml") else b""
+    if b"encoding" not in declaration or b"utf-8" in declaration.lower():
+        try:
+            text = document.decode("utf-8-sig")
+            if "\0" not in text:
+                return text
+        except UnicodeDecodeError:
+            pass  # it may be in UTF-16, and need not say so
+    return str(etree.tostring(parse_bytes(document, False), encoding="unicode"))
+
+
 class Nodes:
     """The nodes of some documents, one after the other, in columns."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NoReturn, cast
+from functools import lru_cache
+from typing import NamedTuple, NoReturn, cast
 
 from tidings.errors import FilterError, did_you_mean
 from tidings.model.xpath.tree import (
@@ -70,8 +70,7 @@ def parse_path(text: str, namespaces: Mapping[str, str] | None = None) -> Path:
     return _Parser(text, namespaces or {}).path_of_query()
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     at: int
@@ -85,10 +84,11 @@ class _Parser:
         self._level = 0
         for found in TOKEN.finditer(text):
             kind = cast(str, found.lastgroup)
-            token = _Token(kind, found.group(kind), found.start(kind) + 1)
+            start, end = found.span(kind)
+            token = _Token(kind, text[start:end], start + 1)
+            self._tokens.append(token)
             if kind == "unreadable":
                 raise _unreadable(token)
-            self._tokens.append(token)
             if kind == "end":
                 break
 
@@ -99,7 +99,8 @@ class _Parser:
         return self._tokens[self._next]
 
     def _is(self, *texts: str) -> bool:
-        return self._token.kind == "operator" and self._token.text in texts
+        kind, text, _ = self._tokens[self._next]
+        return text in texts and kind == "operator"
 
     def _take(self) -> _Token:
         token = self._token
@@ -107,10 +108,9 @@ class _Parser:
         return token
 
     def _accept(self, text: str) -> bool:
-        if self._is(text):
-            self._next += 1
-            return True
-        return False
+        accepted = self._is(text)
+        self._next += accepted
+        return accepted
 
     def _expect(self, text: str) -> None:
         if not self._accept(text):
@@ -225,7 +225,7 @@ class _Parser:
                     hint = hint or f"give namespaces={{'{prefix}': …}}, or write Q{{…}}{local}"
                     self._refuse(f"unknown prefix '{prefix}'", name, hint)
                 namespace = self._namespaces[prefix]
-        return Test(cast(Kind, kind), namespace, None if local == "*" else local)
+        return _named(cast(Kind, kind), namespace, None if local == "*" else local)
 
     def _node_test(self, name: _Token, attribute: bool) -> Test:
         if name.text == "text" and not attribute:
@@ -350,6 +350,9 @@ class _Parser:
     def _follows(self, text: str) -> bool:
         token = self._tokens[self._next + 1]
         return token.kind == "operator" and token.text == text
+
+
+_named = lru_cache(maxsize=4096)(Test)
 
 
 def _compare(path: Path, op: str, value: str | float) -> Predicate:
