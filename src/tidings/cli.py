@@ -35,7 +35,7 @@ from tidings.commands import (
 from tidings.commands import explain as explaining
 from tidings.commands.connection import TokenFile, Url
 from tidings.commands.wrong_filter import WrongFilterError
-from tidings.errors import DomainError, EventError, FilterError, TidingsError
+from tidings.errors import DomainError, EventError, FilterError, TidingsError, did_you_mean
 from tidings.model.domain import Domain, load_domains
 from tidings.model.event_json import parse_events
 from tidings.model.filter.parse import parse_filter
@@ -132,6 +132,10 @@ app.command()(node.node)
 
 @app.command()
 def demo(
+    what: Annotated[
+        str, typer.Argument(metavar="[flights|feeds]", help="Flights and filters, or feeds and paths.")
+    ] = "flights",
+    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="Of feeds: your own, as files.")] = None,
     own_filter: Annotated[
         str | None, typer.Option("--filter", metavar="FILTER", help="Subscribe yourself: see what this filter gets.")
     ] = None,
@@ -147,7 +151,15 @@ def demo(
       tidings demo
       tidings demo --live
       tidings demo --filter "dest = 'HNL' OR dep_delay > 600"
+      tidings demo feeds --filter "//title[contains(., 'Stream')]"
     """
+    if what == "feeds":
+        from tidings.demo.feeds import run as run_feeds
+
+        run_feeds(Console(), folder, own_path=own_filter)
+        return
+    if what != "flights":
+        raise TidingsError(f"there is no demo '{what}'; {did_you_mean(what, ('flights', 'feeds'))}")
     from tidings.demo.flights import load_flights
     from tidings.demo.job import run
 
