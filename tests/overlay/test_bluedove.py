@@ -276,6 +276,7 @@ def test_a_subscription_whose_candidates_are_one_machine_is_still_rebuilt() -> N
     cloud = Cloud(PLANE, [[50], [50]], [A, B])
     cloud.subscribe(A, "s", "x > 60 AND y > 60")  # B owns both
     cloud.run(2_000)
+    assert any(cloud.nodes[A].sets)  # so the neighbour has a copy: one failure is survived whatever happens
     cloud.world.crash(B)
     cloud.run(25_000)
     cloud.publish(A, "e", x=70.0, y=70.0)

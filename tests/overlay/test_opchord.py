@@ -14,7 +14,7 @@ from tidings.overlay.chord import ChordSettings
 from tidings.overlay.content import Content
 from tidings.overlay.core import Event
 from tidings.overlay.lists import Arc, Conjunction, Lists
-from tidings.overlay.opchord import OPChordNode, OPChordSettings, difference
+from tidings.overlay.opchord import OPChordNode, OPChordSettings
 from tidings.overlay.opchord_messages import Collected
 from tidings.rendezvous.cells import Cells
 from tidings.rendezvous.placements import chord, opchord
@@ -33,9 +33,9 @@ SUBSCRIPTION_1 = "Exchange = 'NYSE' AND Symbol = 'OTE' AND Price < 8.70 AND Pric
 SUBSCRIPTION_2 = "Symbol = 'OTE' AND Price = 8.20 AND Low < 8.05"
 
 
-def paper_order(domain: Domain = EIGHT, bits: int = 3, start: int = 5) -> Lists:
+def paper_order(domain: Domain = EIGHT, bits: int = 3, start: int = 5, step: int = 1) -> Lists:
     """OPChord's placement of one attribute, from `start` on around the ring."""
-    order = opchord.Order(start, 8, cells=Cells(0, 1, False, 8))
+    order = opchord.Order(start, 8 // step, cells=Cells(0, step, False, 8 // step))
     return Lists(opchord.View((("a",),), Ring(bits, tuple(range(1 << bits))), {("a",): order}), Content(domain))
 
 
@@ -170,11 +170,34 @@ def test_an_update_touches_only_what_changed() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
-    [((10, 5), (10, 5), []), ((10, 5), (10, 8), [(15, 3)]), ((10, 5), (8, 7), [(8, 2)]),
-     ((10, 5), (12, 1), [(10, 2), (13, 2)]), ((250, 10), (2, 2), [(250, 8)])],
+    [((10, 5), (10, 8), [(10, 0), (15, 3)]), ((10, 5), (8, 7), [(8, 2), (15, 0)]),
+     ((10, 5), (12, 1), [(10, 2), (13, 2)]), ((10, 5), (10, 5), [(10, 0), (15, 0)]),
+     ((250, 10), (254, 2), [(250, 4), (0, 4)]), ((6, 10), (230, 10), [(6, 224), (16, 224)])],
 )  # fmt: skip
-def test_the_difference_of_two_arcs(old: Any, new: Any, parts: Iterable[Any]) -> None:
-    assert difference(Arc(*old), Arc(*new), 255) == [Arc(*part) for part in parts]
+def test_what_changes_of_an_arc_lies_between_the_old_ends_and_the_new(old: Any, new: Any, parts: Iterable[Any]) -> None:
+    lists = paper_order(bits=8, start=5 if old[0] < 250 else 240)
+    assert lists.changed(0, Arc(*old), Arc(*new)) == [Arc(*part) for part in parts]
+
+
+def test_by_hash_an_update_leaves_the_old_value_and_takes_the_new() -> None:
+    assert stocks().changed(2, Arc(5, 0), Arc(900, 0)) == [Arc(5, 0), Arc(900, 0)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("a <= 1", "a >= 6"), ("a >= 6", "a <= 1"), ("a > 2", "a >= 2"), ("a < 5.5", "a <= 4")]
+)
+@pytest.mark.parametrize("step", [1, 4])  # with 4, the ends move within the cells of a node
+def test_an_update_by_difference_is_exact_wherever_the_ranges_lie(old: str, new: str, step: int) -> None:
+    random = Random(12)
+    ids = random.sample(range(1 << 8), 7)
+    ringed = Ringed(ids, paper_order(bits=8, start=77, step=step), refresh_ms=10**9)
+    ringed.subscribe(ids[0], "s", old)
+    ringed.subscribe(ids[0], "s", new, 2_500)
+    content = ringed.lists.content
+    for value in range(8):
+        event = Event(f"e{value}", json.dumps({"a": value}))
+        wanted = ["s"] if content.interest(new).holds(content.record(event)) else []
+        assert ringed.publish(ids[3], {"a": value}, f"e{value}") == wanted
 
 
 def test_unsubscribing_leaves_nothing_behind() -> None:

@@ -196,7 +196,7 @@ class BlueDoveNode(Matcher):
         return [*effects, *self._place(subscription, own, now_ms)]
 
     def _wanted(self, text: str) -> set[tuple[int, Id]]:
-        """(dimension, matcher) for every owner of a segment that the filter overlaps."""
+        """(dimension, matcher) for every owner of a segment that the filter overlaps, and more than one matcher."""
         changes, wanted = self._wanted_by.get(text, (-1, set()))
         if changes != self.table.changes:
             wanted = {
@@ -204,8 +204,21 @@ class BlueDoveNode(Matcher):
                 for dimension, spans in enumerate(self.dimensions.spans(text))
                 for segment in self.table.overlapping(dimension, spans)
             }
+            if len({matcher for _, matcher in wanted}) == 1:
+                wanted |= self._neighbours_of(next(iter(wanted))[1])
             self._wanted_by[text] = (self.table.changes, wanted)
         return wanted
+
+    def _neighbours_of(self, matcher: Id) -> set[tuple[int, Id]]:
+        """Along each dimension the clockwise neighbour of a matcher: for what would have no copy elsewhere (III-A)."""
+        found = set()
+        for dimension in range(self.dimensions.count):
+            owners = [segment.owner for segment in self.table.segments(dimension)]
+            at = len(owners) - 1 - owners[::-1].index(matcher) if matcher in owners else -1
+            neighbour = owners[(at + 1) % len(owners)]
+            if neighbour != matcher:
+                found.add((dimension, neighbour))
+        return found
 
     def _place(self, subscription: str, own: _Own, now_ms: int) -> Effects:
         effects: Effects = []

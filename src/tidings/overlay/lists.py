@@ -62,6 +62,19 @@ class Lists:
         order = self.view.orders[self.view.paths[channel]]
         return (1 << self.bits) / order.count if order.before is None else 0.0
 
+    def changed(self, channel: int, old: Arc, new: Arc) -> list[Arc]:
+        """Where an update has to be told: between the old ends and the new, or at both values where they are hashed.
+
+        A node between the ends needs no news: for the values that it owns both filters say the same. The nodes at
+        the ends do even where the ends stay, for a node owns many values.
+        """
+        if not isinstance(self.view, opchord.View) or channel == self.view.catch_all:
+            return [old, new]
+        origin, mask = self.view.orders[self.view.paths[channel]].start, (1 << self.bits) - 1
+        begins = sorted(((old.start - origin) & mask, (new.start - origin) & mask))
+        ends = sorted((arc.start - origin & mask) + arc.length for arc in (old, new))
+        return [Arc((origin + low) & mask, high - low) for low, high in (begins, ends)]
+
     def positions(self, event: Event) -> tuple[Id, ...]:
         """Where an event looks, by channel."""
         return self._positions_of(event.body)

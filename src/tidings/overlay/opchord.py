@@ -182,10 +182,7 @@ class OPChordNode(ChordNode):
         return effects
 
     def _update(self, subscription: str, text: str, now_ms: int) -> Effects:
-        """Only the difference of the old arcs and the new ones is walked (section 3.1.2), if the lists stay the same.
-
-        A node between the differing ends needs no news: for the values that it owns both filters say the same.
-        """
+        """Only the difference of the old arcs and the new is walked (section 3.1.2), if the lists stay the same."""
         own = self.own[subscription]
         before, after = self.lists.conjunctions(own.text), self.lists.conjunctions(text)
         alike = len(before) == len(after) and all(
@@ -196,14 +193,26 @@ class OPChordNode(ChordNode):
         if not alike or own.waiting:
             effects = self._remove(subscription, self.own.pop(subscription), now_ms)
             return [*effects, *self.subscribe(subscription, text, now_ms)]
-        own.version, own.text = own.version + 1, text
+        known, own.version, own.text = own.text, own.version + 1, text
         effects = []
         for box, (old, new) in enumerate(zip(before, after, strict=True)):
             for channel, (old_arc,) in old.arcs.items():
                 entry = Entry(own.numbers[box], channel, text, box, own.version)
-                for arc in difference(old_arc, new.arcs[channel][0], self._mask):
-                    effects += self._request(subscription, entry, arc, False, now_ms)
+                arcs = self.lists.changed(channel, old_arc, new.arcs[channel][0])
+                for arc, moved in zip(arcs, self._moved(known, text, box, channel), strict=True):
+                    if arc.length or moved:
+                        effects += self._request(subscription, entry, arc, False, now_ms)
         return effects or [Active(subscription)]
+
+    def _moved(self, old: str, new: str, box: int, channel: int) -> tuple[bool, bool]:
+        """Whether the lower, and whether the upper end of what is asked for is another one."""
+        interest = self.lists.content.interest
+        before, after = (self.lists.values(interest(text), box, channel) for text in (old, new))
+        if before == after or before is None or after is None:
+            return False, False
+        if not before.intervals or not after.intervals:  # NULL alone
+            return True, True
+        return before.intervals[0][0] != after.intervals[0][0], before.intervals[-1][1] != after.intervals[-1][1]
 
     # Walks: at the nodes that own the arc
 
@@ -497,20 +506,3 @@ def touches(arcs: tuple[Arc, ...], low: Id, high: Id, mask: int) -> bool:
         if first <= length:
             return True
     return False
-
-
-def difference(old: Arc, new: Arc, mask: int) -> list[Arc]:
-    """The parts of two arcs of one attribute that are not in both, each with the last position that is."""
-    (old_start, old_length), (new_start, new_length) = old, new
-    half = (mask + 1) >> 1
-    arcs = []
-    if old_start != new_start:
-        ahead = (new_start - old_start) & mask
-        first, length = (old_start, ahead) if ahead < half else (new_start, (old_start - new_start) & mask)
-        arcs.append(Arc(first, length))
-    old_end, new_end = (old_start + old_length) & mask, (new_start + new_length) & mask
-    if old_end != new_end:
-        ahead = (new_end - old_end) & mask
-        first, length = (old_end, ahead) if ahead < half else (new_end, (old_end - new_end) & mask)
-        arcs.append(Arc(first, length))
-    return arcs

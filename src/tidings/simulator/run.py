@@ -13,7 +13,7 @@ from time import perf_counter
 
 from tidings.overlay.core import Event, Id
 from tidings.simulator.network import Network
-from tidings.simulator.scenario import START_MS, Plan, Step, schedule, timetable
+from tidings.simulator.scenario import Plan, Step, schedule, timetable
 from tidings.simulator.systems import System, system_named
 from tidings.simulator.trace import Trace
 from tidings.simulator.workload import market
@@ -61,15 +61,12 @@ class Run:
         self.world.count_kinds = count_kinds
         self.times = timetable(plan)
         ids = Random(f"ids {plan.seed}")
-        self._id_of: dict[int, Id] = {}
-        while len(self._id_of) < 4 * plan.nodes + 16:
-            id = ids.getrandbits(self.system.bits)
-            if id not in self._id_of.values():
-                self._id_of[len(self._id_of)] = id
-        self._number_of = {id: number for number, id in self._id_of.items()}
+        different: dict[Id, None] = {}
+        while len(different) < 4 * plan.nodes + 16:
+            different[ids.getrandbits(self.system.bits)] = None
+        self._id_of = dict(enumerate(different))  # by the numbers that steps name
         self.interested: dict[str, Interested] = {}
         self.published: dict[str, tuple[int, str, bool, Id]] = {}  # event → when, body, whether it is a probe, where
-        self._left: dict[Id, int] = {}
 
     def play(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
         begun = perf_counter()
@@ -120,7 +117,6 @@ class Run:
                     and len(world.ready) > self.system.least
                     and self.system.may_fail(world, self.plan, id)
                 ):
-                    self._left[id] = now
                     if step.kind == "crash":
                         world.crash(id)
                     else:
@@ -222,6 +218,3 @@ class Run:
 
 def play(plan: Plan, *, trace: Trace | None = None) -> Outcome:
     return Run(plan, trace=trace).play()
-
-
-__all__ = ["START_MS", "Interested", "Outcome", "Run", "play"]
