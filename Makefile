@@ -9,7 +9,7 @@ PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format bench bench-service bench-spark faults fuzz simulate-long clean
+.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-xml faults fuzz simulate-long clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
