@@ -161,20 +161,21 @@ def test_a_visit_that_is_missing_is_an_error(given: Given) -> None:
 
 
 def test_events_that_are_alike_each_have_their_answer_and_those_whose_hashes_are_alike_their_own(given: Given) -> None:
-    view = given.view("digests")
-    one = given.workload.events.slice(0, 1).combine_chunks().to_batches()[0]
-    other = given.workload.events.slice(1, 1).combine_chunks().to_batches()[0]
-    task = RouteTask(tuple(one.schema.names), view, given.workload.domain, tuple(one.schema.names), False)
-    visits = pa.Table.from_batches(list(send(task, iter([one, one, other])))).combine_chunks()
-    struct = visits.column(visits.num_columns - 1).chunk(0)
+    """As if all hashes were the same, of events that make as many visits."""
+    events = given.workload.events.slice(0, 100)
+    events = pa.concat_tables([events, events.slice(0, 10)]).combine_chunks()
+    names = tuple(events.column_names)
+    task = RouteTask(names, given.view("digests"), given.workload.domain, names, False)
+    (visits,) = send(task, iter(events.to_batches()))
+    struct: Any = visits.column(visits.num_columns - 1)
     fields = {struct.type.field(i).name: struct.field(i) for i in range(struct.type.num_fields)}
+    counts = np.asarray(fields["visits"])
+    often = int(np.bincount(counts).argmax())
     fields["event"] = pa.array(np.zeros(len(visits), np.int64))
-    fields["visits"] = pa.array(np.full(len(visits), len(visits) // 3, np.int32))
-    if len(visits) % 3 or len(set(fields["partition"].to_pylist())) != len(visits) // 3:
-        pytest.skip("these events visit different numbers of partitions")
     forged = pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    columns = [column.chunk(0) for column in visits.columns[:-1]]
-    rows = combined(given, pa.RecordBatch.from_arrays([*columns, forged], names=visits.schema.names), reads=True)
-    for row in rows:
-        del row["matches"]
-    assert sorted(map(repr, rows)) == sorted(map(repr, one.to_pylist() * 2 + other.to_pylist()))
+    batch = visits.set_column(visits.num_columns - 1, visits.schema.names[-1], forged)
+    rows = combined(given, batch.take(np.flatnonzero(counts == often)), reads=True)
+    assert {row.pop("matches") for row in rows} == {often}
+    numbers = np.repeat(np.arange(len(events)), counts[np.asarray(fields["first"])])
+    wanted = events.take(np.unique(numbers[counts == often])).to_pylist()
+    assert sorted(map(repr, rows)) == sorted(map(repr, wanted))
