@@ -1,6 +1,6 @@
 """The loops of `cells`: where an event looks, and what it finds there."""
 
-# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg"
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg, assignment"
 
 from __future__ import annotations
 

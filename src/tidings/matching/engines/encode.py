@@ -5,7 +5,7 @@ decimals are coded by them) and up to 4,094 edges that divide its line into cell
 quantiles of the filters' own bounds. The cell of NULL is 0, those of values start at 1.
 """
 
-# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg"
 
 from __future__ import annotations
 
