@@ -56,16 +56,17 @@ def document() -> str:
         f"On {machine['cores']} cores of an {machine['cpu'].replace('(R)', '')}, shared by publishers, subscribers,",
         f"gateway, driver, Spark and whatever else the machine did; {form['date']}.",
         "",
-        "| fault | events | violations | recovery | allowed |",
-        "|---|---:|---:|---:|---:|",
+        "| fault | events | violations | recovery | allowed | load |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     before = None
     for row in rows:
         first = row["run"] != before
         before = row["run"]
         seconds = "never" if row["recovery_seconds"] is None else f"{row['recovery_seconds']:.1f} s"
-        events, violations = (f"{row[name]:,}" if first else "″" for name in ("events", "violations"))
-        lines.append(f"| {row['fault']} | {events} | {violations} | {seconds} | {row['bound_seconds']:g} s |")
+        counts = [f"{row[name]:,}" if first else "″" for name in ("events", "violations")]
+        cells = [row["fault"], *counts, seconds, f"{row['bound_seconds']:g} s", f"{row['load']:.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

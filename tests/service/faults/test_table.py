@@ -1,0 +1,21 @@
+"""The table of faults in the manual is what came out of breaking the service."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.record import RESULTS
+
+from . import table
+from .scenarios import SCENARIOS
+
+
+def test_the_table_in_the_manual_is_that_of_the_result_file() -> None:
+    shown = table.BEGIN + table.document() + table.END
+    assert shown in table.MANUAL.read_text(), "write it anew: python -m tests.service.faults.table"
+
+
+def test_every_fault_was_tried_and_broke_no_promise() -> None:
+    rows = json.loads((RESULTS / "faults.json").read_text())["rows"]
+    assert {row["run"] for row in rows} == {scenario.name for scenario in SCENARIOS}
+    assert [row["fault"] for row in rows if row["violations"]] == []
