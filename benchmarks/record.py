@@ -26,6 +26,7 @@ _VERSIONS = (
     "duckdb",
     "polars",
     "rtree",
+    "lxml",
     "pyspark",
     "fastapi",
     "uvicorn",

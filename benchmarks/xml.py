@@ -1,0 +1,113 @@
+"""How many documents a second does one core match against 100,000 paths, beside lxml with its paths compiled?
+
+Paths have beginnings, values and ranges in common; a document is walked once for all of them. lxml evaluates
+each path by itself, so its cost is the number of paths. The matcher is given documents as strings and gives matches;
+lxml is given trees that are parsed already. Both are checked against each other first.
+
+    python -m benchmarks.xml [--quick] [--queries 100000 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from typing import Any
+
+import pyarrow as pa
+from lxml import etree
+
+from benchmarks.record import write
+from tidings import Matcher
+from tidings.testing.data import DataMissing
+from tidings.testing.xml_workloads import XML_WORKLOADS
+
+DOCUMENTS = {100_000: 1_000, 1_000_000: 100}  # by queries, up to which: half a million matches a document add up
+REPEATS = 5
+PEER_DOCUMENTS = 3  # lxml takes the better part of a second for one
+CHECKED = 20_000  # paths that are compared with lxml, pair by pair
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.xml", description=__doc__)
+    parser.add_argument("--queries", type=int, nargs="*", default=[100_000, 1_000_000])
+    parser.add_argument("--workloads", nargs="*", default=list(XML_WORKLOADS))
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the paths, a hundred documents, nothing written"
+    )
+    options = parser.parse_args(arguments)
+    rows: list[dict[str, Any]] = []
+    for name in options.workloads:
+        for queries in options.queries:
+            try:
+                row = measure(
+                    name, queries // (10 if options.quick else 1), 100 if options.quick else _documents(queries)
+                )
+            except DataMissing as missing:
+                print(f"{name}: {missing}")
+                break
+            rows.append(row)
+            print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    if rows and not options.quick:
+        question = (__doc__ or "").splitlines()[0]
+        print(f"written to {write('xml', question, rows, same=('workload', 'queries'))}")
+    return 0
+
+
+def _documents(queries: int) -> int:
+    return next((count for most, count in DOCUMENTS.items() if queries <= most), 10)
+
+
+def measure(name: str, queries: int, documents: int) -> dict[str, Any]:
+    workload = XML_WORKLOADS[name](queries=queries, documents=documents)
+    column = pa.array([document.decode() for document in workload.documents])
+    start = time.process_time()
+    matcher = Matcher(workload.queries, dialect="xpath", threads=1)
+    matches = matcher.match(column)  # the first one builds the index
+    built = time.process_time() - start
+    _check(workload.queries, workload.documents, matches)
+    ours, theirs = [], []
+    paths = [etree.XPath(query) for query in workload.queries] if queries <= 100_000 else []
+    trees = [etree.fromstring(document).getroottree() for document in workload.documents[: PEER_DOCUMENTS * REPEATS]]
+    for repeat in range(REPEATS):
+        start = time.process_time()
+        matches = matcher.match(column)
+        ours.append((time.process_time() - start) / documents)
+        if paths:
+            start = time.process_time()
+            for tree in trees[repeat * PEER_DOCUMENTS : (repeat + 1) * PEER_DOCUMENTS]:
+                for path in paths:
+                    bool(path(tree))
+            theirs.append((time.process_time() - start) / PEER_DOCUMENTS)
+    stats = matcher.stats()
+    rate = 1 / statistics.median(ours)
+    row = {
+        "workload": name,
+        "queries": queries,
+        "distinct_queries": len(set(workload.queries)),
+        "documents_per_core_second": round(rate),
+        "spread": round((max(ours) - min(ours)) / statistics.median(ours), 2),
+        "matches_per_document": round(len(matches) / documents, 1),
+        "bytes_per_document": round(sum(map(len, workload.documents)) / documents),
+        "build_cpu_s": round(built, 1),
+        "index_bytes_per_query": round(stats.bytes / queries, 1),
+    }
+    if theirs:
+        peer = 1 / statistics.median(theirs)
+        row |= {"lxml_documents_per_core_second": round(peer, 3), "times_lxml": round(rate / peer)}
+    return row
+
+
+def _check(queries: list[str], documents: list[bytes], matches: Any) -> None:
+    checked = queries[:CHECKED]
+    paths = [etree.XPath(query) for query in checked]
+    for number, document in enumerate(documents[:3]):
+        tree = etree.fromstring(document).getroottree()
+        judged = {place for place, path in enumerate(paths) if path(tree)}
+        found = {place for place in matches.of(number) if place < len(checked)}
+        assert found == judged, f"document {number}: {sorted(found ^ judged)[:5]} are found by one of both alone"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
