@@ -52,11 +52,15 @@ def test_it_tells_where_it_is_and_where_the_token_is_and_never_the_token(
 
     monkeypatch.setattr(supervisor.Supervisor, "run", at_once)
     monkeypatch.setattr(serve, "find_spec", lambda name: object())
-    serve.run(serve.Request(data=tmp_path / "data", port=8123), Console(width=200))
+    serve.run(serve.Request(data=tmp_path / "data", port=8123), Console(width=60))
     told = capsys.readouterr().out
     assert "http://127.0.0.1:8123" in told
     assert str(tmp_path / "data" / "token") in told
     assert (tmp_path / "data" / "token").read_text().strip() not in told
+    assert all(
+        command in told.splitlines()
+        for command in serve.try_next(Plan(DataDirectory(tmp_path / "data"), port=8123), demo=False)
+    )
 
 
 @pytest.mark.spark

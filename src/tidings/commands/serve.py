@@ -194,4 +194,4 @@ def shown(path: Path) -> str:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False)
+    console.print(text, markup=False, highlight=False, soft_wrap=True)  # a command that is broken cannot be copied
