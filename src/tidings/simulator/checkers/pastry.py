@@ -47,7 +47,8 @@ def leaf_sets_at_rest(world: World) -> None:
 
 
 def trees_at_rest(world: World) -> None:
-    nodes = {id: node for id, node in world.nodes.items() if isinstance(node, ScribeNode)}
+    # Members only: a node whose contact crashed before it had joined is nobody's root.
+    nodes = {id: node for id, node in world.nodes.items() if isinstance(node, ScribeNode) and node.is_member}
     groups = sorted({group for node in nodes.values() for group in node.groups})
     for group in groups:
         bits = next(iter(nodes.values())).pastry.bits
