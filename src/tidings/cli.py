@@ -367,6 +367,50 @@ def analyse(
 
 
 @app.command()
+def adapt(
+    subscriptions: Annotated[str, typer.Argument(metavar="SUBSCRIPTIONS", help="A table with id and filter.")],
+    events: Annotated[
+        str | None,
+        typer.Option("--events", metavar="PATH", help="The history: a file or directory of Parquet, JSON or CSV."),
+    ] = None,
+    domain: DomainFile = None,
+    placement: Annotated[
+        list[str] | None, typer.Option("--placement", metavar="NAME", help="Only this one; again for others.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="That share the work; by default as Spark has cores.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="Publish the Views in this directory.")
+    ] = None,
+    mailboxes: Annotated[
+        str | None,
+        typer.Option("--mailboxes", metavar="FILE", help="Group the mailboxes of a store by what is asked."),
+    ] = None,
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
+) -> None:
+    """Adapt placements to all subscriptions and the history of events: quantiles, indices, dimensions, clusters.
+
+    A View is published with the next epoch where it says something else than the one that is there.
+
+    \b
+      tidings adapt subscriptions.parquet --events history/ --out views/
+      tidings adapt subscriptions.parquet --events history/ --placement digests --mailboxes told.sqlite
+    """
+    if events is None and domain is None:
+        raise typer.BadParameter("give --events or --domain: filters are read by the types of the attributes")
+    try:
+        from tidings.commands.adapt import Wish, run
+        from tidings.pipeline.adapting_view import report
+    except ModuleNotFoundError as missing:
+        raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
+    chosen = None if domain is None else _read_domain(domain)
+    names = None if not placement else tuple(placement)
+    wish = Wish(subscriptions, events, chosen, names, partitions, out, mailboxes)
+    Console().print(report(run(wish, master=master, console=Console(stderr=True))))
+
+
+@app.command()
 def stream(
     source: Annotated[
         str, typer.Option("--source", metavar="SOURCE", help="log:DIR, files:DIR or kafka:HOST:PORT/TOPIC.")

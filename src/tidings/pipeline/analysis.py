@@ -290,9 +290,10 @@ def _search(
 
 def _matches(table: WholeTable, subscriptions: DataFrame, events: DataFrame, domain: Domain) -> npt.NDArray[np.int64]:
     """How many of the events each subscription of the table matches."""
-    index = compile(subscriptions, domain=domain, sample=events)
+    # Few events: to build shards for many places would take far longer than to match.
+    index = compile(subscriptions, domain=domain, placement="replicated", sample=events)
     with told_briefly():
-        matched = match(events, index, domain=domain).select("subscriptions")
+        matched = match(events, index, placement="replicated", domain=domain).select("subscriptions")
         kind = matched.schema["subscriptions"].dataType.elementType.simpleString()  # type: ignore[attr-defined]
         counted = matched.mapInArrow(_count, f"id {kind}, matches long")
         summed = counted.groupBy("id").agg(F.sum("matches").alias("matches")).toArrow()
