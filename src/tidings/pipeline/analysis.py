@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EVENTS = 2_000  # sampled, where the user names no other number
-NOTIFICATION_NS = 2_000.0  # of writing a match to a mailbox, on one core: measured, and only the ratio matters
+NOTIFICATION_NS = 2_000.0  # of writing a match to a mailbox, on one core: taken, not measured; only the ratio matters
 
 _SEARCHES_A_TASK = 50_000
 _INDEX_SAMPLE = 200_000  # subscriptions that indices are chosen by
