@@ -73,6 +73,8 @@ class World:
         return self.log.append(read_events(events, self.domain))
 
     def told(self, number: int) -> list[int]:
+        if not self.files.mailboxes.exists():  # the driver makes it when it has an index
+            return []
         with Notifications(self.files.mailboxes) as mailboxes:
             return mailboxes.positions_of(number)
 
