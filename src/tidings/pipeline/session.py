@@ -9,7 +9,8 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import as_file, files
 
@@ -48,8 +49,6 @@ def session(
     says nothing unless something fails. `config` sets anything else, or otherwise.
     """
     use_java()
-    if "PYSPARK_PYTHON" not in os.environ:  # else workers run whatever python3 is on their PATH
-        os.environ["PYSPARK_PYTHON"] = _python() if master.startswith("local") else sys.executable
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # errors are raised, once is enough
     settings = _settings(local=master.startswith("local")) | dict(config or {})
     builder: SparkSession.Builder = SparkSession.builder
@@ -57,11 +56,29 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _workers_run_this_python(local=master.startswith("local")):
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise PipelineError(_did_not_start(settings)) from error
+
+
+@contextmanager
+def _workers_run_this_python(*, local: bool) -> Iterator[None]:
+    """Have a session that starts meanwhile run its workers by this Python, unless the environment names another.
+
+    Taken back afterwards: it is for no other process that this one starts, and the file that it names goes with this.
+    """
+    if "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    # Without it workers run whatever python3 is on their PATH.
+    os.environ["PYSPARK_PYTHON"] = _python() if local else sys.executable
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]
 
 
 def _did_not_start(settings: Mapping[str, str]) -> str:

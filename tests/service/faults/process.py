@@ -46,7 +46,6 @@ class Served:
         self.points.mkdir(parents=True, exist_ok=True)
         path = os.pathsep.join(filter(None, (str(POINTS), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": path, "TIDINGS_FAULT_POINTS": str(self.points)}
-        environment.pop("PYSPARK_PYTHON", None)  # of a session in this process: its workers would not know the points
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
