@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tidings.matching.hashing import hash_numbers
-from tidings.rendezvous.interface import POSITION_BITS, Numbers, PlacementError
+from tidings.model.filter.tree import Path
+from tidings.rendezvous.interface import POSITION_BITS, Combine, Numbers, PlacementError
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,44 @@ class Ring:
         first = np.searchsorted(self._twice, starts)
         last = np.searchsorted(self._twice, starts + arcs)
         return first % len(self.members), np.minimum(last - first + 1, len(self.members))
+
+
+@dataclass(frozen=True, eq=False)
+class RingView:
+    """What Views with a list for each attribute, on the nodes of a ring, have in common; subscriptions are counted."""
+
+    combine: ClassVar[Combine] = "all"
+
+    paths: tuple[Path, ...]
+    ring: Ring
+
+    @property
+    def partitions(self) -> int:
+        return len(self.ring.members)
+
+    @property
+    def channels(self) -> int:
+        return len(self.paths) + 1
+
+    @property
+    def visits(self) -> int:
+        return len(self.paths)
+
+    @property
+    def catch_all(self) -> int:
+        return len(self.paths)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "paths": [list(path) for path in self.paths],
+            "bits": self.ring.bits,
+            "members": list(self.ring.members),
+        }
+
+
+def paths_and_ring(form: dict[str, Any]) -> tuple[tuple[Path, ...], Ring]:
+    """What `RingView.to_dict` has written."""
+    return tuple(tuple(path) for path in form["paths"]), Ring(form["bits"], tuple(form["members"]))
 
 
 def even_ring(nodes: int, bits: int = POSITION_BITS) -> Ring:

@@ -28,7 +28,6 @@ from tidings.model.filter.tree import Path
 from tidings.rendezvous.cells import Cells, cells_of, event_values, listed_values
 from tidings.rendezvous.interface import (
     EVERYWHERE,
-    Combine,
     Numbers,
     Placed,
     Routed,
@@ -39,7 +38,7 @@ from tidings.rendezvous.interface import (
     routed_of,
 )
 from tidings.rendezvous.places import has_places, ranges
-from tidings.rendezvous.ring import Ring, even_ring
+from tidings.rendezvous.ring import Ring, RingView, even_ring, paths_and_ring
 from tidings.rendezvous.statistics import Statistics
 
 VALUES_MAX = 64  # that a conjunction is held at for one attribute
@@ -48,43 +47,21 @@ _NULL_SEED = 1  # so that NULL has a hash that no value is made to have
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class View(RingView):
     """The ring, and which attributes have lists. `values_max` past a domain's size is the paper's cost."""
 
     placement: ClassVar[str] = "chord"
-    combine: ClassVar[Combine] = "all"
 
-    paths: tuple[Path, ...]
-    ring: Ring
     cells: Mapping[Path, Cells] = field(default_factory=dict)  # of the attributes whose ranges are lists of cells
     values_max: int = VALUES_MAX
     epoch: int = 0
-
-    @property
-    def partitions(self) -> int:
-        return len(self.ring.members)
-
-    @property
-    def channels(self) -> int:
-        return len(self.paths) + 1
-
-    @property
-    def visits(self) -> int:
-        return len(self.paths)
-
-    @property
-    def catch_all(self) -> int:
-        return len(self.paths)
 
     def owners(self, keys: Numbers) -> Numbers:
         owners = self.ring.owners(positions_of(keys))
         return np.where(channels_of(keys) == self.catch_all, EVERYWHERE, owners)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "paths": [list(path) for path in self.paths],
-            "bits": self.ring.bits,
-            "members": list(self.ring.members),
+        return super().to_dict() | {
             "cells": [self.cells[path].to_dict() if path in self.cells else None for path in self.paths],
             "values_max": self.values_max,
             "epoch": self.epoch,
@@ -92,9 +69,9 @@ class View:
 
     @staticmethod
     def from_dict(form: dict[str, Any]) -> View:
-        paths = tuple(tuple(path) for path in form["paths"])
+        paths, ring = paths_and_ring(form)
         cells = {path: Cells(**cell) for path, cell in zip(paths, form["cells"], strict=True) if cell is not None}
-        return View(paths, Ring(form["bits"], tuple(form["members"])), cells, form["values_max"], form["epoch"])
+        return View(paths, ring, cells, form["values_max"], form["epoch"])
 
 
 def adapt(

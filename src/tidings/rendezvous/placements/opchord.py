@@ -33,7 +33,6 @@ from tidings.model.filter.tree import Path
 from tidings.rendezvous.cells import Cells, cells_of
 from tidings.rendezvous.interface import (
     EVERYWHERE,
-    Combine,
     Numbers,
     Placed,
     Routed,
@@ -53,7 +52,7 @@ from tidings.rendezvous.places import (
     ranges,
     segments_of,
 )
-from tidings.rendezvous.ring import Ring, even_ring
+from tidings.rendezvous.ring import Ring, RingView, even_ring, paths_and_ring
 from tidings.rendezvous.statistics import Statistics
 
 JUMP = 2.0  # nodes to a value
@@ -125,33 +124,14 @@ def shares(numbers: Numbers, count: int, bits: int) -> Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class View(RingView):
     """The ring, and the order of each attribute's values around it."""
 
     placement: ClassVar[str] = "opchord"
-    combine: ClassVar[Combine] = "all"
 
-    paths: tuple[Path, ...]
-    ring: Ring
     orders: Mapping[Path, Order] = field(default_factory=dict)
     jump: float = JUMP
     epoch: int = 0
-
-    @property
-    def partitions(self) -> int:
-        return len(self.ring.members)
-
-    @property
-    def channels(self) -> int:
-        return len(self.paths) + 1
-
-    @property
-    def visits(self) -> int:
-        return len(self.paths)
-
-    @property
-    def catch_all(self) -> int:
-        return len(self.paths)
 
     def jumps(self, path: Path) -> bool:
         """Whether there are so many nodes to a value that those between two values are left out."""
@@ -161,10 +141,7 @@ class View:
         return np.where(channels_of(keys) == self.catch_all, EVERYWHERE, positions_of(keys))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "paths": [list(path) for path in self.paths],
-            "bits": self.ring.bits,
-            "members": list(self.ring.members),
+        return super().to_dict() | {
             "orders": [self.orders[path].to_dict() for path in self.paths],
             "jump": self.jump,
             "epoch": self.epoch,
@@ -172,9 +149,9 @@ class View:
 
     @staticmethod
     def from_dict(form: dict[str, Any]) -> View:
-        paths = tuple(tuple(path) for path in form["paths"])
+        paths, ring = paths_and_ring(form)
         orders = {path: Order.from_dict(order) for path, order in zip(paths, form["orders"], strict=True)}
-        return View(paths, Ring(form["bits"], tuple(form["members"])), orders, form["jump"], form["epoch"])
+        return View(paths, ring, orders, form["jump"], form["epoch"])
 
 
 def adapt(
