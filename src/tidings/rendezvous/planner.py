@@ -167,6 +167,14 @@ def plan(
     return Plan(best, considered, f"cheapest{smaller}")
 
 
+def estimates(
+    views: Sequence[View], statistics: Statistics, room: Room, *, subscription_bytes: float
+) -> list[Division]:
+    """What Views that are there would cost, each by itself, by statistics that they need not have been made from."""
+    estimator = _Estimator(statistics, room, subscription_bytes, {})
+    return [estimator.single(view) for view in views]
+
+
 def divisions() -> list[tuple[str, ...]]:
     """Every placement that routes, by itself; with what is best left everywhere; and two of them with that."""
     routing = [name for name in placements() if name not in ("replicated", "planned")]
@@ -200,7 +208,7 @@ class _Estimator:
             return None
         known = [view for view in views if view is not None]
         if len(known) == 1:
-            return self._single(known[0])
+            return self.single(known[0])
         view = planned.combined(known, self._statistics)
         placed = [place(self._statistics.filters, part) for part in known]
         served = planned.classes(self._statistics.filters, placed, view)
@@ -215,7 +223,8 @@ class _Estimator:
             classes.append(self._class(part, parts[-1], rows, self._match_ns(rows)))
         return self._division("planned", view, classes, known, parts)
 
-    def _single(self, view: View) -> Division:
+    def single(self, view: View) -> Division:
+        """All subscriptions under one View."""
         placed = place(self._statistics.filters, view)
         rows = np.unique(placed.subscriptions)
         made = self._class(view, placed, rows, self._whole_ns)
