@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _TEXT_COLUMNS = ("filter", "subscriber", "domain")
+_FEW = 1_000  # ids: a set of them is made sooner than Arrow makes a dictionary
 _POSITION_COLUMNS = ("valid_from", "valid_to")
 _DEFAULTS = {"id": None, "filter": None, "subscriber": None, "domain": None, "valid_from": 0, "valid_to": None}
 
@@ -209,6 +210,8 @@ def _ids_of_values(values: list[Any]) -> Column:
 
 
 def _refuse_duplicates(ids: Any) -> None:
+    if len(ids) < _FEW and len(set(ids.to_pylist())) == len(ids):
+        return
     encoded = ids.dictionary_encode()
     if len(encoded.dictionary) == len(ids):
         return

@@ -22,6 +22,7 @@ from tidings.matching.changing.merge import Part, Slots, died_since, merged
 from tidings.matching.changing.segment import Living, Segment, compile_table, joined, segment_of, taken, unreadable
 from tidings.matching.columns import Columns
 from tidings.matching.engines.guests import host_of
+from tidings.matching.hashing import string_buffers
 from tidings.model.domain import Domain
 from tidings.model.filter.columnar import ArrowArray, FilterTable
 from tidings.model.subscription import SubscriptionTable
@@ -174,7 +175,8 @@ def _hosted(fresh: Fresh, indexed: Sequence[Part]) -> Fresh:
 
 def _has_paths(table: SubscriptionTable) -> bool:
     """Whether some filters are paths over XML, which are only indexed together."""
-    return bool(pc.any(pc.match_substring(table.filters, "xpath_boolean", ignore_case=True)).as_py())
+    offsets, data = string_buffers(table.filters)
+    return b"xpath_boolean" in data[offsets[0] : offsets[-1]].tobytes().lower()  # Arrow's search compiles a pattern
 
 
 def _read(table: SubscriptionTable, shapes: KnownShapes) -> Reads:

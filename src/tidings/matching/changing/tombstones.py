@@ -6,7 +6,7 @@ no match which has begun can see. Beside it lies a bit for each slot, set when i
 small table, which tells of most slots that there is nothing to look up.
 """
 
-# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg"
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import numpy.typing as npt
+
+from tidings.matching.engines.simd import borrowed
 
 NEVER = np.iinfo(np.int32).max
 NOBODY_DIED = np.empty(0, np.int32)
@@ -35,17 +37,18 @@ class Matched(NamedTuple):
 
 def living(parts: Sequence[Matched], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """The offsets and slots of all parts, the dead left out; slots go on from one part to the next."""
-    if len(parts) == 1 and not len(parts[0].died):
-        return parts[0].offsets, parts[0].slots
-    offsets = np.zeros(count + 1, np.int64)
-    for part in parts:
-        _count(part.offsets, part.slots, part.died, part.marks, part.deaths, offsets)
-    np.cumsum(offsets, out=offsets)
-    places, slots, shift = offsets.copy(), np.empty(offsets[-1], np.int32), 0
-    for part in parts:
-        _place(part.offsets, part.slots, part.died, part.marks, part.deaths, shift, places, slots)
-        shift += part.size
-    return offsets, slots
+    first, *rest = parts
+    if not rest and not len(first.died):
+        return first.offsets, first.slots
+    for part in rest or [_nothing(count)]:
+        offsets, slots = np.zeros(count + 1, np.int64), np.empty(len(first.slots) + len(part.slots), np.int32)
+        _join(*first[:5], *part[:5], first.size, offsets, slots)
+        first = Matched(offsets, slots[: offsets[-1]], NOBODY_DIED, NO_MARKS, 0, first.size + part.size)
+    return first.offsets, first.slots
+
+
+def _nothing(count: int) -> Matched:
+    return Matched(np.zeros(count + 1, np.int64), np.empty(0, np.int32), NOBODY_DIED, NO_MARKS, 0, 0)
 
 
 def marks_for(size: int) -> npt.NDArray[np.uint8]:
@@ -56,28 +59,33 @@ def mark(marks: npt.NDArray[np.uint8], slots: npt.NDArray[np.int64]) -> None:
     np.bitwise_or.at(marks, slots >> 3, (1 << (slots & 7)).astype(np.uint8))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def _is_alive(slot: Any, died: Any, marks: Any, deaths: Any) -> Any:
-    at = np.uint64(slot)
-    return (marks[at >> np.uint64(3)] >> (at & np.uint64(7))) & np.uint64(1) == 0 or died[at] > deaths
+@numba.njit(cache=True, nogil=True)
+def _join(
+    offsets: Any, slots: Any, died: Any, marks: Any, deaths: Any, other_offsets: Any, other_slots: Any,
+    other_died: Any, other_marks: Any, other_deaths: Any, shift: Any, joined: Any, out: Any,
+) -> None:  # fmt: skip
+    """Event by event what one part found and what another did, whose slots are shifted."""
+    slots, died, marks, out = borrowed(slots), borrowed(died), borrowed(marks), borrowed(out)
+    other_slots, other_died, other_marks = borrowed(other_slots), borrowed(other_died), borrowed(other_marks)
+    place, one_more, none = np.uint64(0), np.uint64(1), np.int32(0)
+    for event in range(np.uint64(len(joined) - 1)):
+        first, last = offsets[event], offsets[event + one_more]
+        place = _copy(slots, first, last, died, marks, deaths, none, out, place)
+        first, last = other_offsets[event], other_offsets[event + one_more]
+        place = _copy(other_slots, first, last, other_died, other_marks, other_deaths, shift, out, place)
+        joined[event + one_more] = place
 
 
 @numba.njit(cache=True, nogil=True)
-def _count(offsets: Any, slots: Any, died: Any, marks: Any, deaths: Any, counts: Any) -> None:
-    for event in range(len(offsets) - 1):
-        alive = offsets[event + 1] - offsets[event]
-        if len(died) > 0:
-            for i in range(offsets[event], offsets[event + 1]):
-                alive -= not _is_alive(slots[i], died, marks, deaths)
-        counts[event + 1] += alive
-
-
-@numba.njit(cache=True, nogil=True)
-def _place(offsets: Any, slots: Any, died: Any, marks: Any, deaths: Any, shift: Any, places: Any, out: Any) -> None:
-    for event in range(len(offsets) - 1):
-        place = places[event]
-        for i in range(offsets[event], offsets[event + 1]):
-            if len(died) == 0 or _is_alive(slots[i], died, marks, deaths):
-                out[place] = slots[i] + shift
-                place += 1
-        places[event] = place
+def _copy(
+    slots: Any, first: Any, last: Any, died: Any, marks: Any, deaths: Any, shift: Any, out: Any, place: Any
+) -> Any:  # fmt: skip
+    """Write those slots that are alive; answers where the next is to be written."""
+    some_died = len(died) > 0
+    for i in range(np.uint64(first), np.uint64(last)):
+        slot, alive = np.uint64(slots[i]), True
+        if some_died and (marks[slot >> np.uint64(3)] >> (slot & np.uint64(7))) & np.uint64(1):
+            alive = died[slot] > deaths
+        out[place] = slots[i] + shift
+        place += np.uint64(alive)
+    return place

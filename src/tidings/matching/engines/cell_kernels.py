@@ -140,8 +140,8 @@ def _verify_guests(
 @numba.njit(cache=True, nogil=True)
 def _gather(
     event: Any, last_event: Any, first_event: Any, probes: Any, found: Any, cell_groups: Any, values: Any,
-    group_attributes: Any, group_entries: Any, group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any,
-    high_bytes: Any, outputs: Any, checks: Any, taken: Any, longest: Any, candidate_events: Any,
+    group_attributes: Any, group_entries: Any, group_ends: Any, group_widths: Any, group_steps: Any, steps: Any,
+    low_bytes: Any, high_bytes: Any, outputs: Any, checks: Any, longest: Any, candidate_events: Any,
     candidate_entries: Any, candidates: Any, run_events: Any, run_starts: Any, run_outputs: Any, run: Any,
     run_count: Any,
 ) -> Any:  # fmt: skip
@@ -171,7 +171,7 @@ def _gather(
                     run_count += one_more
                 first += one_more
             for group in range(first, last):
-                entry, end = np.uint64(group_entries[group]), np.uint64(group_entries[group + one_more])
+                entry, end = np.uint64(group_entries[group]), np.uint64(group_ends[group])
                 attribute = group_attributes[group]
                 if attribute == ANY:
                     while entry < end:
@@ -181,13 +181,13 @@ def _gather(
                         entry += one_more
                     continue
                 value = values[np.uint64(attribute), event]
-                room = end  # where what was added to a large group begins
+                last_end = own_end = end  # a large group's own entries end before what was added
                 if group_steps[group] >= 0:  # only ranges that begin at the value, or less than the widest before it
                     least = np.uint64(value - min(value, group_widths[group]))
                     first_step = np.uint64(group_steps[group])
                     entry = np.uint64(steps[first_step + least // np.uint64(STEP)])
                     end = np.uint64(steps[first_step + np.uint64(value) // np.uint64(STEP) + one_more])
-                    room = np.uint64(steps[first_step + np.uint64(STEPS)])
+                    own_end = np.uint64(steps[first_step + np.uint64(STEPS)])
                 while True:
                     while entry < end:
                         matched: Any = ranges_holding(low_base + entry, high_base + entry, value)
@@ -201,10 +201,9 @@ def _gather(
                             candidates += one_more
                             matched = np.uint32(matched & (matched - one))
                         entry += lanes
-                    if room >= np.uint64(group_entries[group + one_more]):
+                    if own_end == last_end:
                         break
-                    entry, end = room, room + np.uint64(taken[group])
-                    room = np.uint64(group_entries[group + one_more])
+                    entry, end, own_end = own_end, last_end, last_end
         event += one_more
     return event, candidates, run, run_count
 
@@ -212,14 +211,14 @@ def _gather(
 @numba.njit(cache=True, nogil=True)
 def _find(
     kind: Any, attribute: Any, level: Any, probes: Any, event: Any, last: Any, codes: Any, cells: Any,
-    table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any, group_entries: Any, low_bytes: Any,
-    high_bytes: Any, keys: Any, found: Any,
+    table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any, group_entries: Any, group_ends: Any,
+    low_bytes: Any, high_bytes: Any, keys: Any, found: Any,
 ) -> None:  # fmt: skip
     """The cells in which some events look, -1 for none: step by step for all, so that they wait for memory together."""
     one_more, mask = np.uint64(1), np.uint64(len(table_keys) - 1)
     keys_base, cells_base = np.uint64(table_keys.ctypes.data), np.uint64(table_cells.ctypes.data)
     kinds_base, groups_base = np.uint64(cell_kinds.ctypes.data), np.uint64(cell_groups.ctypes.data)
-    entries_base = np.uint64(group_entries.ctypes.data)
+    entries_base, ends_base = np.uint64(group_entries.ctypes.data), np.uint64(group_ends.ctypes.data)
     low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
     looked = np.uint64(0)
     while event < last:
@@ -251,7 +250,9 @@ def _find(
             found[i] = _next_of_kind(kind, keys[i], table_keys, table_cells, cell_kinds)
             if found[i] < 0:
                 continue
-        prefetch(entries_base + np.uint64(cell_groups[np.uint64(found[i])]) * np.uint64(4))
+        group = np.uint64(cell_groups[np.uint64(found[i])])
+        prefetch(entries_base + group * np.uint64(4))
+        prefetch(ends_base + group * np.uint64(4))
     for i in range(looked):
         if found[i] >= 0:
             entry = np.uint64(group_entries[np.uint64(cell_groups[np.uint64(found[i])])])
@@ -302,11 +303,11 @@ def name_cell(
 @numba.njit(cache=True, nogil=True)
 def match(
     kinds: Any, codes: Any, cells: Any, values: Any, table_keys: Any, table_cells: Any, cell_kinds: Any,
-    cell_groups: Any, group_attributes: Any, group_entries: Any, group_widths: Any, group_steps: Any, steps: Any,
-    low_bytes: Any, high_bytes: Any, outputs: Any, checks: Any, offsets: Any, attributes: Any, bounds: Any,
+    cell_groups: Any, group_attributes: Any, group_entries: Any, group_ends: Any, group_widths: Any, group_steps: Any,
+    steps: Any, low_bytes: Any, high_bytes: Any, outputs: Any, checks: Any, offsets: Any, attributes: Any, bounds: Any,
     candidate_events: Any, candidate_entries: Any, longest: Any,
     out_events: Any, out_outputs: Any, count: Any, run_events: Any, run_starts: Any, run_outputs: Any, run: Any,
-    run_count: Any, guests: Any, taken: Any, guest_offsets: Any, guest_attributes: Any, guest_bounds: Any,
+    run_count: Any, guests: Any, guest_offsets: Any, guest_attributes: Any, guest_bounds: Any,
     guest_outputs: Any, visit_events: Any, visit_guests: Any, found_events: Any, found_outputs: Any, found_count: Any,
     kind: Any, event: Any,
 ) -> Any:  # fmt: skip
@@ -327,11 +328,11 @@ def match(
                 first_event, last_event = event, min(events, event + np.uint64(_LOOKED))
                 _find(
                     kind, attribute, level, probes, event, last_event, codes, cells, table_keys, table_cells,
-                    cell_kinds, cell_groups, group_entries, low_bytes, high_bytes, keys, found,
+                    cell_kinds, cell_groups, group_entries, group_ends, low_bytes, high_bytes, keys, found,
                 )  # fmt: skip
             event, candidates, run, run_count = _gather(
                 event, last_event, first_event, probes, found, cell_groups, values, group_attributes, group_entries,
-                group_widths, group_steps, steps, low_bytes, high_bytes, outputs, checks, taken, longest,
+                group_ends, group_widths, group_steps, steps, low_bytes, high_bytes, outputs, checks, longest,
                 candidate_events, candidate_entries, candidates, run_events, run_starts, run_outputs, run, run_count,
             )  # fmt: skip
             if event == last_event:

@@ -33,7 +33,7 @@ class GuestTable(NamedTuple):
     """Entries that were put into the room that cells have: see `guests`."""
 
     size: int  # those from this number on came later, and are nobody's yet
-    taken: npt.NDArray[np.int32]  # by group of the cells, how many of the places for guests
+    ends: npt.NDArray[np.int32]  # by group of the cells, where the places end that are taken
     offsets: npt.NDArray[np.int32]  # where a guest's constraints are
     attributes: npt.NDArray[np.int16]
     bounds: npt.NDArray[np.int64]
@@ -99,6 +99,7 @@ class Cells:
         room = 2 * self.longest + _CANDIDATES
         candidate_events, candidate_entries = (np.empty(room, np.uint32) for _ in range(2))
         guests, found = (NOBODY, _NO_PAIRS) if visit is None else (visit.guests, visit.pairs)
+        group_ends = self.group_entries[1:] if visit is None else guests.ends
         visit_events, visit_guests = (np.empty(room if visit is not None else 0, np.uint32) for _ in range(2))
         kind, event, tried = np.uint64(0), np.uint64(0), 0
         while kind < len(self.kinds):
@@ -107,11 +108,11 @@ class Cells:
             found.reserve(2 * len(visit_events))
             count, run, run_count, found_count, kind, event, more = kernels.match(
                 self.kinds, events.codes, events.cells, values, self.table_keys, self.table_cells, self.cell_kinds,
-                self.cell_groups, self.group_attributes, self.group_entries, self.group_widths, self.group_steps,
-                self.steps, self.low_bytes, self.high_bytes, self.outputs, self.checks, self.offsets,
+                self.cell_groups, self.group_attributes, self.group_entries, group_ends, self.group_widths,
+                self.group_steps, self.steps, self.low_bytes, self.high_bytes, self.outputs, self.checks, self.offsets,
                 self.attributes, self.bounds, candidate_events, candidate_entries, np.uint64(self.longest),
                 pairs.events, pairs.outputs, np.uint64(pairs.count), runs.events, runs.starts, runs.outputs,
-                np.uint64(runs.runs), np.uint64(runs.count), guests.size, guests.taken, guests.offsets,
+                np.uint64(runs.runs), np.uint64(runs.count), guests.size, guests.offsets,
                 guests.attributes, guests.bounds, guests.outputs, visit_events, visit_guests, found.events,
                 found.outputs, np.uint64(found.count), np.uint64(kind), np.uint64(event),
             )  # fmt: skip

@@ -9,7 +9,7 @@ Only the newest of the `Guests` that share their arrays may be added to. The oth
 since, and pass it over by the guest's number.
 """
 
-# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg"
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from tidings.matching.engines.cells import NOBODY, Cells, GuestTable
 from tidings.matching.engines.encode import Coder, encode, text_code
 from tidings.matching.engines.entries import NULL
 from tidings.matching.engines.route import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, Sampled
+from tidings.matching.engines.simd import borrowed
 from tidings.model.filter.tree import Path
 
 _FIRST_ROOM = 1024
@@ -46,7 +47,7 @@ class Host:
 
     given: Cells
     cells: Cells  # the same, with room
-    own_ends: npt.NDArray[np.int64]  # by group, where the places for guests begin
+    own_ends: npt.NDArray[np.int32]  # by group, where the places for guests begin
     attributes: dict[Path, int]  # that the index has codes for
     sampled: Sampled
     celled: npt.NDArray[np.bool_]  # attributes of which events have cells
@@ -75,7 +76,7 @@ def host_of(cells: Cells, coders: list[Coder], sample: Columns | None) -> Host:
         key_ends.append(sum(map(len, places)))
     codes = np.empty((0, len(coders)), np.int64) if sample is None else encode(sample, coders).codes
     roomy = cells.with_room()
-    own_ends = roomy.group_entries[:-1].astype(np.int64)
+    own_ends = roomy.group_entries[:-1].copy()
     own_ends[: len(cells.group_attributes)] += np.diff(cells.group_entries)
     return Host(
         given=cells,
@@ -139,8 +140,8 @@ class Guests:
         named = _place(
             new.ends, new.attributes, lows, highs, first_cells, last_cells, host.celled, host.sampled.ordered,
             host.sampled.below, cells.kinds, cells.table_keys, cells.table_cells, cells.cell_kinds, cells.cell_groups,
-            cells.group_attributes, cells.group_entries, host.own_ends, cells.low_bytes, cells.high_bytes, cells.checks,
-            cells.outputs, self.table.taken, self.table.size, self.named, placed,
+            cells.group_attributes, cells.group_entries, cells.low_bytes, cells.high_bytes, cells.checks,
+            cells.outputs, self.table.ends, self.table.size, self.named, placed,
         )  # fmt: skip
         known = replace(self._with_rows(new, placed, lows, highs), named=int(named))
         return known, placed, unclear & placed
@@ -151,7 +152,7 @@ class Guests:
         first, start = self.table.size, self.rows
         last, end = first + int(placed.sum()), start + int(kept.sum())
         table = GuestTable(
-            last, self.table.taken, _roomy(self.table.offsets, last + 1), _roomy(self.table.attributes, end),
+            last, self.table.ends, _roomy(self.table.offsets, last + 1), _roomy(self.table.attributes, end),
             _roomy(self.table.bounds, end), _roomy(self.table.outputs, last),
         )  # fmt: skip
         table.offsets[first + 1 : last + 1] = start + np.cumsum(lengths[placed])
@@ -165,7 +166,7 @@ class Guests:
 def guests_of(host: Host) -> Guests:
     """Nobody yet; the host may have no other guests."""
     cells = host.cells
-    nobody = NOBODY._replace(taken=np.zeros(len(cells.group_attributes), np.int32))
+    nobody = NOBODY._replace(ends=host.own_ends.copy())
     return Guests(host, nobody, int((cells.cell_kinds >= 0).sum()))
 
 
@@ -184,6 +185,8 @@ def _code(
     high_codes: Any, first_cells: Any, last_cells: Any, unclear: Any,
 ) -> None:  # fmt: skip
     """Rows in the host's codes and cells."""
+    text_data, tables, key_places = borrowed(text_data), borrowed(tables), borrowed(key_places)
+    key_data, edges = borrowed(key_data), borrowed(edges)
     row = 0
     for entry in range(len(ends)):
         while row < ends[entry]:
@@ -212,13 +215,20 @@ def _cell(code: Any, edges: Any) -> Any:
 def _place(
     ends: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any, celled: Any, ordered: Any,
     below: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any,
-    group_attributes: Any, group_entries: Any, group_own: Any, low_bytes: Any, high_bytes: Any, checks: Any,
-    outputs: Any, taken: Any, guest: Any, named: Any, placed: Any,
+    group_attributes: Any, group_entries: Any, low_bytes: Any, high_bytes: Any, checks: Any,
+    outputs: Any, group_ends: Any, guest: Any, named: Any, placed: Any,
 ) -> Any:  # fmt: skip
     """Put entries into the groups that cost events least of those that have a place; guests are numbered on.
 
     Answers how many cells have keys then.
     """
+    attributes, lows, highs = borrowed(attributes), borrowed(lows), borrowed(highs)
+    first_cells, last_cells, ordered, below = (
+        borrowed(first_cells), borrowed(last_cells), borrowed(ordered), borrowed(below),
+    )  # fmt: skip
+    kinds, table_keys, table_cells, cell_kinds = (
+        borrowed(kinds), borrowed(table_keys), borrowed(table_cells), borrowed(cell_kinds),
+    )  # fmt: skip
     begin = 0
     for entry in range(len(ends)):
         end, known, least = ends[entry], True, np.inf
@@ -243,7 +253,7 @@ def _place(
             if cell < 0:
                 continue
             for group in range(cell_groups[cell], cell_groups[cell + 1]):
-                if group_attributes[group] == SURE or group_own[group] + taken[group] == group_entries[group + 1]:
+                if group_attributes[group] == SURE or group_ends[group] == group_entries[group + 1]:
                     continue
                 second, passing = -1, 1.0
                 for other in range(begin, end):
@@ -271,14 +281,14 @@ def _place(
                     share = _share(row, attributes, lows, highs, first_cells, last_cells, ordered, below)
                     if share < fewest:
                         third, fewest = row, share
-            place = group_own[chosen] + taken[chosen]
-            taken[chosen] += 1
+            place = group_ends[chosen]
             # Who sees some of this and not the rest finds no guest here, or one that is not its own yet.
             outputs[place] = guest
             checks[place] = _check(third, attributes, lows, highs, first_cells, last_cells)
             bytes_ = _check(tried, attributes, lows, highs, first_cells, last_cells)
             high_bytes[place] = bytes_ >> np.uint32(8)
             low_bytes[place] = bytes_
+            group_ends[chosen] = place + 1
             placed[entry] = True
             guest += 1
         begin = end
