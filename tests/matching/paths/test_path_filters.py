@@ -62,7 +62,7 @@ def test_what_is_no_document_is_null_and_so_is_its_negation() -> None:
         ("rank = 1 AND xpath_boolean(body, '/a[1]')", 38, "positions"),
         ("xpath_boolean(rank, '/a')", 15, "takes a string, and this is of type int"),
         ("xpath_boolean(body, lang)", 21, "is a string literal"),
-        ("xpath_boolean(body)", 1, "takes a document and a path"),
+        ("xpath_boolean(body)", 1, "takes a document, a path and a map of its prefixes, if any"),
         ("xpath_bool(body, '/a')", 1, "did you mean 'xpath_boolean'?"),
     ],
 )

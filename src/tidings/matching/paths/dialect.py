@@ -65,7 +65,9 @@ def path_dialect(dialect: str, namespaces: Mapping[str, str] | None) -> PathDial
     if dialect != "sql":
         raise ValueError(f"dialect is 'sql' or 'xpath', not {dialect!r}")
     if namespaces is not None:
-        raise ValueError("namespaces are for dialect='xpath'; in a filter, write Q{uri}name")
+        raise ValueError(
+            "namespaces are for dialect='xpath'; a filter has its own: xpath_boolean(…, '/p:a', map('p', 'uri'))"
+        )
     return None
 
 

@@ -28,6 +28,7 @@ MAX_LEVELS = 200
 
 KEYWORDS = frozenset("AND OR NOT IN BETWEEN LIKE ILIKE RLIKE IS NULL TRUE FALSE ESCAPE".split())
 FUNCTIONS = frozenset(("array_contains", "lower", "upper", "length", "abs", "xpath_boolean"))
+PREFIX_MAP = "xpath_prefixes"  # what `map` is to the parser, which has ideas of its own of maps
 TYPED_LITERALS = {
     "DATE": types.DATE,
     "TIMESTAMP": types.TIMESTAMP,
@@ -226,6 +227,8 @@ class _Reading:
 
 
 def _function(name: Token) -> Token:
+    if name.written.lower() == "map":
+        return Token("function", PREFIX_MAP, name.at, name.written)
     if name.written.lower() not in FUNCTIONS:
         hint = INSTEAD.get(name.written.upper()) or did_you_mean(name.written, FUNCTIONS)
         raise FilterError(f"unknown function '{shortened(name.written)}'", column=name.at, hint=hint)

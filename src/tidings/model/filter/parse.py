@@ -22,7 +22,8 @@ from tidings.errors import DomainError, FilterError, did_you_mean
 from tidings.model import types
 from tidings.model.domain import Domain
 from tidings.model.filter import coerce
-from tidings.model.filter.lexer import FUNCTIONS, INSTEAD, MAX_LEVELS, Lexed, lex, shortened, too_deep
+from tidings.model.filter.lexer import FUNCTIONS, INSTEAD, MAX_LEVELS, PREFIX_MAP, Lexed, lex, shortened, too_deep
+from tidings.model.filter.path_arguments import prefixes_of, read_path
 from tidings.model.filter.tree import (
     And,
     Arithmetic,
@@ -45,7 +46,6 @@ from tidings.model.filter.tree import (
 )
 from tidings.model.filter.values import cast, compile_re2, like_to_re2
 from tidings.model.types import DataType
-from tidings.model.xpath.parse import parse_path
 
 _SPARK = sqlglot.Dialect.get_or_raise("spark")
 
@@ -336,24 +336,27 @@ class _Resolver:
         return ArrayContains(self._cast(array, types.array(common)), self._cast(item, common))
 
     def _xpath_boolean(self, syntax: exp.Expr) -> Expression:
-        if syntax.name.lower() != "xpath_boolean" or len(syntax.expressions) != 2:
-            raise FilterError("xpath_boolean takes a document and a path", column=self._column_of(syntax))
-        operand, path = map(self.expression, syntax.expressions)
+        column, arguments = self._column_of(syntax), syntax.expressions
+        if syntax.name == PREFIX_MAP:
+            hint = "write xpath_boolean(document, '/p:a', map('p', 'http://…'))"
+            raise FilterError("a map is for the prefixes of xpath_boolean alone", column=column, hint=hint)
+        if syntax.name.lower() != "xpath_boolean" or len(arguments) not in (2, 3):
+            raise FilterError("xpath_boolean takes a document, a path and a map of its prefixes, if any", column=column)
+        operand, path = map(self.expression, arguments[:2])
+        prefixes: dict[str, str] = {}
+        if len(arguments) == 3:
+            if not isinstance(arguments[2], exp.Anonymous) or arguments[2].name != PREFIX_MAP:
+                hint = "write map('p', 'http://…')"
+                raise FilterError("the prefixes of a path are a map", column=self._column_of(arguments[2]), hint=hint)
+            given = [self.expression(argument) for argument in arguments[2].expressions]
+            prefixes = prefixes_of(given, self._column_of(arguments[2]))
         if operand.type == types.VOID:
             operand = self._cast(operand, types.STRING)
         if operand.type != types.STRING:
             reason = f"xpath_boolean takes a string, and this is of type {operand.type}"
-            raise FilterError(reason, column=_column(operand) or self._column_of(syntax))
-        if not isinstance(path, Literal) or path.type not in (types.STRING, types.VOID):
-            raise FilterError("the path of xpath_boolean is a string literal", column=_column(path))
-        if path.value is None:
-            return Literal(None, types.BOOLEAN)
-        try:
-            parse_path(str(path.value))
-        except FilterError as error:
-            column = path.at + (error.column or 0)  # as long as nothing before it is written by an escape
-            raise FilterError(error.reason, column=column, hint=error.hint) from None
-        return XPathBoolean(operand, path)
+            raise FilterError(reason, column=_column(operand) or column)
+        read = read_path(path, prefixes, column)
+        return XPathBoolean(operand, read) if read.value is not None else Literal(None, types.BOOLEAN)
 
     # ------------------------------------------------------------------ arithmetic
 

@@ -55,6 +55,11 @@ TOKEN = re.compile(
 _NUMBER = re.compile(r"[ \t\r\n]*(-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))[ \t\r\n]*")
 
 
+def is_prefix(text: str) -> bool:
+    """Whether a text can be the prefix of names."""
+    return re.fullmatch(_NAME, text) is not None
+
+
 def number_of(text: str) -> float:
     """XPath's number(): digits, with a minus and a point at most; anything else is NaN."""
     found = _NUMBER.fullmatch(text)
@@ -222,7 +227,7 @@ class _Parser:
             if prefix:
                 if prefix not in self._namespaces:
                     hint = did_you_mean(prefix, self._namespaces) if self._namespaces else ""
-                    hint = hint or f"give namespaces={{'{prefix}': …}}, or write Q{{…}}{local}"
+                    hint = hint or f"say what it stands for in a map of prefixes, or write Q{{…}}{local}"
                     self._refuse(f"unknown prefix '{prefix}'", name, hint)
                 namespace = self._namespaces[prefix]
         return _named(cast(Kind, kind), namespace, None if local == "*" else local)
