@@ -32,8 +32,8 @@ def of_matching() -> str:
 
 def _matching_table(rows: list[dict[str, Any]]) -> list[str]:
     lines = [
-        "| workload | subscriptions | events/s on one core | matches an event | × numpy | × DuckDB | × DuckDB, one join "
-        "| × Polars | bytes a subscription | built in |",
+        "| workload | subscriptions | events/s on one core | matches an event | × numpy | × DuckDB "
+        "| × DuckDB, one join | × Polars | bytes a subscription | built in |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
