@@ -123,12 +123,12 @@ class Holes:
         if hole.kind == "string" and type_ == types.STRING:
             return _numpy(texts), readable
         if hole.kind == "number":
-            if type_.name == "double" and _all_match(texts, _DOUBLE):
+            if type_.name == "double" and self._all_match(hole, _DOUBLE):
                 return _doubles(texts, hole.negative), readable
-            if type_.is_integral and _all_match(texts, _SMALL_WHOLE):
+            if type_.is_integral and self._all_match(hole, _SMALL_WHOLE):
                 values = _numpy(texts.cast(pa.int64()))
                 return -values if hole.negative else values, readable
-            if type_.name == "decimal" and (_all_match(texts, _FRACTION) or _all_match(texts, _WHOLE)):
+            if type_.name == "decimal" and (self._all_match(hole, _FRACTION) or self._all_match(hole, _WHOLE)):
                 sign = "-" if hole.negative else ""
                 return _each(lambda text: fit_decimal(Decimal(sign + text), type_), texts, type_)
 
@@ -138,6 +138,9 @@ class Holes:
 
         values, valid = _each(read, texts, type_)
         return values, valid & readable
+
+    def _all_match(self, hole: Hole, form: str) -> bool:
+        return bool(self.alike(Likeness(hole, "form", form)).all())
 
     def patterns(self, hole: Hole, escape: str | None) -> tuple[ArrowArray, Mask]:
         """Patterns of LIKE, or of RLIKE where there is no escape; and which of them are one."""
@@ -193,10 +196,6 @@ def _is_read(read: Callable[..., object], *arguments: str) -> bool:
 def _numpy(array: ArrowArray) -> npt.NDArray[Any]:
     result: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return result
-
-
-def _all_match(texts: ArrowArray, form: str) -> bool:
-    return bool(_numpy(pc.match_substring_regex(texts, form)).all())
 
 
 def _doubles(texts: ArrowArray, negative: bool) -> npt.NDArray[np.float64]:

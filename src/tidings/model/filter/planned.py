@@ -22,7 +22,7 @@ from tidings.errors import FilterError
 from tidings.model import types
 from tidings.model.filter.columnar import ArrowArray, Builder, Codes, Constants, Rows, has_ordinals
 from tidings.model.filter.leaves import Leaf, solve
-from tidings.model.filter.literals import Hole, Holes, Mask
+from tidings.model.filter.literals import Hole, Mask
 from tidings.model.filter.plans import (
     Against,
     Combined,
@@ -37,6 +37,7 @@ from tidings.model.filter.plans import (
 )
 from tidings.model.filter.residuals import Column, column_dtype, emptied, with_literals
 from tidings.model.filter.sets import line
+from tidings.model.filter.sharing import Served
 from tidings.model.filter.tree import And, Expression, Literal, Path, Reference, Value, attributes_of, mapped
 from tidings.model.types import DataType
 from tidings.model.xpath.parse import parse_path
@@ -55,24 +56,16 @@ class _Sets:
         return self.lows <= self.highs
 
 
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """The attributes that stand in each filter for one of the plan's: `paths[which[row]]`."""
-
-    paths: list[Path]
-    which: npt.NDArray[np.int64]
-
-
 class Execution:
-    """One plan over the filters `rows` of a column; `finish` comes after the constants are numbered."""
+    """One plan over the filters that it serves; `finish` comes after the constants are numbered."""
 
-    def __init__(self, plan: Plan, rows: Rows, holes: Holes, builder: Builder, renamed: Mapping[Path, Renamed]) -> None:
-        self._plan = plan
-        self._rows = rows
-        self._holes = holes
+    def __init__(self, served: Served[Plan], builder: Builder) -> None:
+        self._plan = served.plan
+        self._rows = served.rows
+        self._holes = served.holes
         self._builder = builder
-        self._renamed = renamed
-        self._regular = np.ones(len(rows), bool)
+        self._renamed = served.renamed
+        self._regular = np.ones(len(served.rows), bool)
         self._types: dict[Path, DataType] = {}
         self._places: dict[tuple[Path, Hole], Codes] = {}
         # By path, hole and end: for each attribute its rows, and what Constants keeps until they are numbered.
@@ -81,7 +74,7 @@ class Execution:
         self._sets: dict[PlannedSet, _Sets] = {}
         self._literals: dict[tuple[Hole, DataType], Column] = {}
         self._patterns: dict[tuple[Hole, str | None], ArrowArray] = {}
-        for box in plan.boxes:
+        for box in served.plan.boxes:
             for values in box.sets.values():
                 self._read(values)
             if box.residual is not None:
@@ -122,7 +115,7 @@ class Execution:
                 self._literals[item], valid = self._holes.values(*item)
                 self._regular &= valid
         for hole in path_holes(expression):
-            self._regular &= _readable_paths(self._literals[hole, types.STRING])
+            self._regular &= readable_paths(self._literals[hole, types.STRING])
         for pattern in pattern_holes(expression):
             if pattern not in self._patterns:
                 self._patterns[pattern], valid = self._holes.patterns(*pattern)
@@ -371,7 +364,7 @@ class Execution:
         return numbers
 
 
-def _readable_paths(texts: Column) -> Mask:
+def readable_paths(texts: Column) -> Mask:
     """Which paths over XML can be read; each of the others says for itself what is wrong."""
     readable: dict[str, bool] = {}
     for text in texts.tolist():

@@ -23,16 +23,20 @@ from tidings.model.filter.residuals import emptied
 from tidings.model.filter.sets import ValueSet, line
 from tidings.model.filter.shapes import holes_of
 from tidings.model.filter.tree import (
+    And,
     Cast,
     Comparison,
     Expression,
     In,
     Like,
     Literal,
+    Not,
+    Or,
     Path,
     Reference,
     RLike,
     XPathBoolean,
+    attributes_of,
     mapped,
     operands_of,
 )
@@ -109,6 +113,13 @@ class Plan(NamedTuple):
     likenesses: frozenset[Likeness]
 
 
+class PlannedTree(NamedTuple):
+    """The tree of every filter that is like the first one in all that matters."""
+
+    tree: Expression  # with holes
+    likenesses: frozenset[Likeness]
+
+
 class _CannotPlanError(Exception):
     """The filter, and maybe all of its shape, wants the full parse."""
 
@@ -129,9 +140,31 @@ def plan(text: str, shape: str, lexed: Lexed, expression: Expression) -> Plan | 
                 planner.require_of_literals(box.residual)
     except _CannotPlanError:
         return None
-    if planner.seen != {hole.number for hole in holes.values()}:
-        return None  # one that the normal form lost sight of might make a difference in another filter
-    return Plan(boxes, frozenset(planner.likenesses))
+    return Plan(boxes, frozenset(planner.likenesses)) if planner.saw_all else None
+
+
+def plan_tree(text: str, shape: str, lexed: Lexed, expression: Expression) -> PlannedTree | None:
+    """The tree of a shape from one of its filters, as it is and not as a normal form; None where that gives no plan."""
+    holes = holes_of(text, shape, lexed)
+    if holes is None:
+        return None
+    planner = _Planner(lexed, holes)
+    tree = planner.marked(expression)
+    try:
+        for predicate in predicates_of(tree):
+            planner.require_of_predicate(predicate)
+    except _CannotPlanError:
+        return None
+    return PlannedTree(tree, frozenset(planner.likenesses)) if planner.saw_all else None
+
+
+def predicates_of(expression: Expression) -> Iterator[Expression]:
+    """What AND, OR and NOT join, in the order of the text."""
+    if isinstance(expression, And | Or | Not):
+        for operand in operands_of(expression):
+            yield from predicates_of(operand)
+    else:
+        yield expression
 
 
 def literal_holes(expression: Expression) -> Iterator[tuple[Hole, DataType] | Literal]:
@@ -172,6 +205,11 @@ class _Planner:
         for hole in holes.values():
             if hole.escape:
                 self._require(hole, "text")
+
+    @property
+    def saw_all(self) -> bool:
+        """Whether no hole was lost sight of: such a one might make a difference in another filter."""
+        return self.seen == {hole.number for hole in self._holes.values()}
 
     def marked(self, expression: Expression) -> Expression:
         """The tree with holes for values, so that no two literals are the same by chance."""
@@ -240,18 +278,29 @@ class _Planner:
                 raise _CannotPlanError
             self._require(hole, "pattern", "\\")
             return Against(path, type_, op, wanted, holes)
-        if holes and (has_ordinals(type_) or type_ == types.STRING) and all(self._fits(hole, type_) for hole in holes):
-            for hole in holes:
-                self._require(hole, "form", plain_form(type_))
+        if holes and (has_ordinals(type_) or type_ == types.STRING) and self._require_plain(holes, type_):
             return Against(path, type_, op, wanted, holes)
         if not has_ordinals(type_) or any(True for _ in pattern_holes(predicate)):
             raise _CannotPlanError
         self.require_of_literals(predicate)
         return Solved(path, type_, predicate, wanted)
 
+    def _require_plain(self, holes: tuple[Hole, ...], type_: DataType) -> bool:
+        """That these literals are plain ones of an attribute's type, if this filter's are."""
+        fit = all(self._fits(hole, type_) for hole in holes)
+        for hole in holes if fit else ():
+            self._require(hole, "form", plain_form(type_))
+        return fit
+
     def _fits(self, hole: Hole, type_: DataType) -> bool:
         kinds = _KINDS.get(type_.name, ("number",) if type_.is_numeric else ())
         return hole.kind in kinds and re.fullmatch(plain_form(type_), self._literals[hole.number].text) is not None
+
+    def require_of_predicate(self, predicate: Expression) -> None:
+        """That the predicate says the same of all literals that it may have."""
+        op, holes = _against(predicate)
+        if not holes or op == "LIKE" or not self._require_plain(holes, next(attributes_of(predicate)).type):
+            self.require_of_literals(predicate)
 
     def require_of_literals(self, expression: Expression) -> None:
         """That the tree's types are the same for all."""
