@@ -152,7 +152,14 @@ def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
     asking, outputs = asking_of(entries, filters.count)
     free = outputs[(counts == 0) & ~by_path]
     engines = [
-        EngineStats("paths", one.index.count, 1, one.bytes, 0.0, f"one path over {'.'.join(one.path)}: walked together")
+        EngineStats(
+            "paths",
+            one.index.count,
+            1,
+            one.bytes,
+            one.estimated_ns(sample),
+            f"one path over {'.'.join(one.path)}: walked together",
+        )
         for one in paths
     ]
     blocks: list[Blocks] = []

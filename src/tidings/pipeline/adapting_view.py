@@ -16,6 +16,7 @@ from rich.text import Text
 from tidings.model.domain import path_text
 from tidings.pipeline.errors import PipelineError
 from tidings.rendezvous.interface import view_from_dict, view_to_dict
+from tidings.rendezvous.placements import sonnet
 from tidings.rendezvous.places import edges_to_json
 from tidings.store.files import sync_directory
 
@@ -56,6 +57,8 @@ def report(found: Adapted) -> RenderableType:
 
 def told(view: Any) -> str:
     """What a View is about, in a line."""
+    if isinstance(view, sonnet.View):
+        return f"by {view.described()}"
     if hasattr(view, "indices"):
         return "indices " + "; ".join(", ".join(map(path_text, index)) for index in view.indices)
     if hasattr(view, "lows"):

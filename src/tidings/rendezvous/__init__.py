@@ -1,7 +1,7 @@
 """Where an event meets the subscriptions that it satisfies: pure laws over arrays, without Spark.
 
 interface    what every placement is, and how one is found by its name
-placements/  one file each: replicated, bluedove, digests, clusters, chord, opchord, planned
+placements/  one file each: replicated, bluedove, digests, clusters, sonnet, chord, opchord, planned
 planner      which of them serves which subscriptions, by what an event costs
 statistics   what adapting looks at
 places       where filters and events lie on an attribute's line; cells: lines that are coarse; parts: divided lines
@@ -9,6 +9,7 @@ ring         identifiers, nodes, who owns what; balance: owners that have about 
 forwarding   BlueDove's policies; segments: matchers join and leave
 clustering   groups of similar boxes; rtree: boxes found by others; groups: clusters made anew where that pays
 index_choice which indices digests are made of
+path_groups  paths over XML that begin alike; sonnet_digest: 128 bits for a path
 meeting      the join of place and route, in memory: what a placement finds
 sharding     keys as whoever runs a View stores them; change: from one View to the next
 """

@@ -12,9 +12,9 @@ and keeps the rendezvous law: an event and a subscription that it satisfies have
 removed. With "all" every conjunction of a subscription is held in a number of lists, and is matched by
 the events that visit as many of the keys at which it is held (counting).
 
-A *key* is a channel and a position in one integer. An event has at most one key in a channel: a
-channel is an attribute's list, an index, a dimension. Where a position is held is the View's to say: an
-owner for each key, explicitly, or EVERYWHERE for what whoever has the event consults on the spot.
+A *key* is a channel and a position in one integer. A channel is an attribute's list, an index, a dimension: an
+event has at most one key in it, unless whatever is held there is held at one key in all. Where a position is held is
+the View's to say: an owner for each key, explicitly, or EVERYWHERE for what whoever has the event consults on the spot.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ from tidings.rendezvous.interface import (
     view_from_dict,
     view_to_dict,
 )
-from tidings.rendezvous.placements import planned
-from tidings.rendezvous.sharding import shards_of
+from tidings.rendezvous.placements import planned, sonnet
+from tidings.rendezvous.sharding import consulted, shards_of
 from tidings.rendezvous.statistics import Statistics
 
 # What sending an event to a partition costs on one core, putting a visit together, and reading an event for one more
@@ -237,8 +237,8 @@ class _Estimator:
                 made = placement_named(name).adapt(self._statistics, partitions=self._room.partitions, **wishes)
             except PlacementError:
                 made = None
-            if name == "digests" and made is not None and not made.indices:
-                made = None
+            if name != "replicated" and made is not None and not made.paths:
+                made = None  # there is nothing that it could divide by
             self._views[name] = made
         return self._views[name]
 
@@ -262,8 +262,7 @@ class _Estimator:
         held, sizes = np.unique(np.unique(np.stack([shards, rows]), axis=1)[0], return_counts=True)
         if self._statistics.events is None or not self._statistics.events.count:
             return min(1.0, float(sizes.mean()) * max(1, view.visits) / count)
-        routed = route(self._statistics.events, view)
-        visited = shards_of(routed.keys, view)
+        _, visited = consulted(route(self._statistics.events, view), view)
         at = np.minimum(np.searchsorted(held, visited), len(held) - 1)
         return float(np.where(held[at] == visited, sizes[at], 0).sum() / self._statistics.events.count / count)
 
@@ -279,9 +278,9 @@ class _Estimator:
     def _consulted(self, view: View) -> float:
         """Shards that an event reads."""
         events = self._statistics.events
-        return (
-            len(route(events, view)) / events.count if events is not None and events.count else float(view.visits + 1)
-        )
+        if events is None or not events.count:
+            return float(view.visits + 1)
+        return len(consulted(route(events, view), view)[0]) / events.count
 
     def _division(
         self, name: str, view: View, classes: Sequence[Class], views: Sequence[View], placed: Sequence[Placed]
@@ -327,6 +326,8 @@ def _may_visit(views: Sequence[View]) -> int:
 
 def described(view: View) -> str:
     """What a View divides subscriptions by."""
+    if isinstance(view, sonnet.View):
+        return view.described()
     indices = getattr(view, "indices", None)
     if indices is not None:
         return ", ".join("×".join(map(path_text, index)) for index in indices) or "nothing"

@@ -1,8 +1,9 @@
 """Which file a copy is in, and which files an event consults where: keys, as whoever runs a View stores them.
 
 A *shard* is what one owner holds of one channel, or what every owner holds at one key. A subscription is
-in a shard once, however many of its keys lead there. An event has one key in a channel, and a
-subscription is in one of the channels that an event has a key in: so it is found once here too.
+in a shard once, however many of its keys lead there, and an event consults it once. An event has one key in a
+channel, and a subscription is in one of the channels that an event has a key in: so it is found once here too, as
+is one that has a single key.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from tidings.matching.hashing import hash_numbers
 from tidings.model.event import EventBatch
 from tidings.rendezvous.cells import event_values
-from tidings.rendezvous.interface import EVERYWHERE, Numbers, View, channels_of, positions_of, route
+from tidings.rendezvous.interface import EVERYWHERE, Numbers, Routed, View, channels_of, positions_of, route
 
 SHARD_BITS = 20  # of an owner, or of a position that everybody holds
 
@@ -59,9 +60,23 @@ def visits_of(events: EventBatch, view: View) -> Visits:
     rows = visits // count
     first = np.searchsorted(rows, routed.events)
     at = np.where(owned, np.searchsorted(visits, routed.events * count + np.where(owned, owners, 0)), first)
-    order = np.argsort(at, kind="stable")
-    offsets = np.searchsorted(at[order], np.arange(len(visits) + 1))
-    return Visits(rows, visits % count, offsets, shards_of(routed.keys, view)[order])
+    at, shards = _distinct(at, shards_of(routed.keys, view))
+    offsets = np.searchsorted(at, np.arange(len(visits) + 1))
+    return Visits(rows, visits % count, offsets, shards)
+
+
+def consulted(routed: Routed, view: View) -> tuple[Numbers, Numbers]:
+    """(event, shard) for every shard that events consult."""
+    return _distinct(routed.events, shards_of(routed.keys, view))
+
+
+def _distinct(rows: Numbers, shards: Numbers) -> tuple[Numbers, Numbers]:
+    """Each pair once, in order."""
+    order = np.lexsort((shards, rows))
+    rows, shards = rows[order], shards[order]
+    fresh = np.ones(len(rows), bool)
+    fresh[1:] = (rows[1:] != rows[:-1]) | (shards[1:] != shards[:-1])
+    return rows[fresh], shards[fresh]
 
 
 def _anywhere(events: EventBatch, view: View, rows: Numbers, count: int) -> Numbers:

@@ -113,8 +113,8 @@ def digest_of(tokens: Tokens, variant: Variant = "ranks") -> Digest:
     return Digest(content_of(tokens), order, len(tokens) > MAX_TOKENS, variant=variant)
 
 
-def _value(text: str) -> str:
-    """The token of a value: no name looks like it."""
+def value_token(text: str) -> str:
+    """The token of a value: no name looks like it, and every name is after it in the order."""
     return f"={text}"
 
 
@@ -164,18 +164,22 @@ def from_bits(bits: int, variant: Variant = "ranks") -> Digest:
 # ---------------------------------------------------------------------- queries
 
 
+def query_tokens(path: Path) -> Tokens:
+    """The tokens up to the first `//` or `*`, with the value that the last step has to equal."""
+    leading = _leading(path.steps)
+    tokens = tuple(step.test.symbol for step in leading)
+    value = _final_value(path.steps[-1]) if len(leading) == len(path.steps) else None
+    return tokens if value is None else (*tokens, value_token(value))
+
+
 def query_digest(path: Path, *, node: int = 0, variant: Variant = "ranks") -> Digest:
     """The digest of a path query.
 
     The tokens up to the first `//` or `*`, eight at most, are kept in order, with the value that the last step has to
     equal. Of all else, only that its names occur in the document.
     """
-    leading = _leading(path.steps)
-    tokens = [step.test.symbol for step in leading]
-    value = _final_value(path.steps[-1]) if len(leading) == len(path.steps) else None
-    if value is not None:
-        tokens.append(_value(value))
-    kept = tuple(tokens[:MAX_TOKENS])
+    leading, tokens = _leading(path.steps), query_tokens(path)
+    kept = tokens[:MAX_TOKENS]
     required = {token for token in tokens[: len(leading)] if token not in kept}
     for number, step in enumerate(path.steps):
         required |= _required_of_step(step, named=number >= len(leading))
@@ -199,6 +203,11 @@ def _final_value(step: Step) -> str | None:
     return None
 
 
+def required_names(path: Path) -> frozenset[str]:
+    """The names without which a document does not satisfy a query."""
+    return frozenset[str]().union(*(_required_of_step(step, named=True) for step in path.steps))
+
+
 def _required_of_step(step: Step, *, named: bool) -> set[str]:
     """The names that a step asks for, beside its own where that is kept in order."""
     required = {step.test.symbol} if named and step.test.local is not None else set()
@@ -211,9 +220,9 @@ def _required(predicate: Predicate) -> set[str]:
         case All(operands):
             return set[str]().union(*map(_required, operands))
         case Exists(path) | Compare(path, _, _):
-            return set[str]().union(*(_required_of_step(step, named=True) for step in path.steps))
+            return set(required_names(path))
         case TextTest(_, path, text) if text:
-            return set[str]().union(*(_required_of_step(step, named=True) for step in path.steps))
+            return set(required_names(path))
     return set()
 
 
@@ -249,7 +258,7 @@ def document_paths(document: str | bytes) -> tuple[frozenset[Tokens], frozenset[
         while above and node >= above[-1][0]:
             above.pop()
         tokens = (*above[-1][1], names[number]) if above else (names[number],)
-        paths.add((*tokens, _value(text[nodes.starts[node] : nodes.stops[node]].decode())))
+        paths.add((*tokens, value_token(text[nodes.starts[node] : nodes.stops[node]].decode())))
         above.append((nodes.ends[node], tokens))
     return frozenset(paths), frozenset(names) - {TEXT}
 
