@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from tidings.pipeline.java import use_java
+from tidings.pipeline.java import java_environment
 from tidings.pipeline.sources import KAFKA_PACKAGE
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"
@@ -96,6 +96,10 @@ class Broker:
     def __exit__(self, *_: object) -> None:
         self._remove()
 
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
     def _run(self, *arguments: str) -> subprocess.Popen[bytes]:
         with open(self._folder / "log", "ab") as log:
             command = [_java(), "-Xmx256m", f"-Djava.io.tmpdir={self._folder}", "-cp", self._jars, *arguments]
@@ -152,8 +156,7 @@ def _free_ports() -> tuple[int, int]:
 
 
 def _java() -> str:
-    use_java()
-    home = os.environ.get("JAVA_HOME")
+    home = java_environment().get("JAVA_HOME") or os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     assert java is not None
     return java

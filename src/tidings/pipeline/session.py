@@ -18,7 +18,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidings.pipeline.errors import PipelineError
-from tidings.pipeline.java import use_java
+from tidings.pipeline.java import java_environment
 
 # Events in a batch that goes to Python: enough that a batch's fixed costs vanish, few enough to stay in the caches.
 EVENTS_A_BATCH = 20_000
@@ -48,7 +48,7 @@ def session(
     temporary files in the process's own directory, moves data as Arrow, tells times in UTC, and
     says nothing unless something fails. `config` sets anything else, or otherwise.
     """
-    use_java()
+    environment = java_environment() | _python_environment(local=master.startswith("local"))
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # errors are raised, once is enough
     settings = _settings(local=master.startswith("local")) | dict(config or {})
     builder: SparkSession.Builder = SparkSession.builder
@@ -56,7 +56,7 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _workers_run_this_python(local=master.startswith("local")):
+        with _meanwhile(environment):
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
@@ -64,21 +64,30 @@ def session(
         raise PipelineError(_did_not_start(settings)) from error
 
 
-@contextmanager
-def _workers_run_this_python(*, local: bool) -> Iterator[None]:
-    """Have a session that starts meanwhile run its workers by this Python, unless the environment names another.
-
-    Taken back afterwards: it is for no other process that this one starts, and the file that it names goes with this.
-    """
+def _python_environment(*, local: bool) -> dict[str, str]:
+    """What has a session run its workers by this Python, unless the environment names another."""
     if "PYSPARK_PYTHON" in os.environ:
-        yield
-        return
+        return {}
     # Without it workers run whatever python3 is on their PATH.
-    os.environ["PYSPARK_PYTHON"] = _python() if local else sys.executable
+    return {"PYSPARK_PYTHON": _python() if local else sys.executable}
+
+
+@contextmanager
+def _meanwhile(environment: Mapping[str, str]) -> Iterator[None]:
+    """Have these variables in the environment of a session that starts meanwhile.
+
+    Taken back afterwards: they are for no other process that this one starts, and the files they name go with this one.
+    """
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
     try:
         yield
     finally:
-        del os.environ["PYSPARK_PYTHON"]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _did_not_start(settings: Mapping[str, str]) -> str:
