@@ -36,6 +36,8 @@ from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.gate import Ends, Gate
 from tidings.store.decode import attribute_columns, raw_batches
 from tidings.store.files import EVENTS
+from tidings.store.log_place import shared_topic
+from tidings.store.log_topic import Placed, fetched
 from tidings.store.page import Page, nested
 from tidings.store.reader import LogReader
 
@@ -69,7 +71,8 @@ def read_log(
     `domain` is a domain, whose attributes become columns, or the name of one, whose events are
     wanted whole. `on_error="reject"` adds a column `rejected`, which says why an event does not fit
     the domain. `prefix` goes before the names of the columns that are not attributes. With `carry`
-    the driver reads the log, and executors need not see its disk.
+    the driver reads the log, and executors need not see its disk; of a log in a topic it reads where the
+    events are, and executors read them there.
     """
     given = {"startingPosition": _written(start), "endingPosition": _written(end)}
     options = given | _options(directory, domain, subscriptions, on_error, prefix, carry)
@@ -229,17 +232,25 @@ class _Reading:
             last = log.advance(start, domain=self.domain_name, events=self.events_a_partition, end=end)
             if last == start:
                 break
-            pages = list(log.pages(start, last, domain=self.domain_name)) if self.carry else None
-            ranges.append(_Range(start, last, version, pages))
+            ranges.append(_Range(start, last, version, *self._carried(log, start, last)))
             start = last
         return ranges
 
+    def _carried(self, log: LogReader, start: int, end: int) -> tuple[list[Page] | None, _Places | None]:
+        """What a task needs that does not see the log's disk: the pages, or where in a topic it finds them."""
+        if not self.carry:
+            return None, None
+        if log.place is not None:
+            return None, _Places(log.place, log.placed(start, end, domain=self.domain_name))
+        return list(log.pages(start, end, domain=self.domain_name)), None
+
     def read(self, part: _Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        pages = part.pages
-        if pages is None:
-            found: Iterator[Page] = self.log().pages(part.start, part.end, domain=self.domain_name)
+        if part.places is not None:
+            found = part.places.pages()
+        elif part.pages is not None:
+            found = iter(part.pages)
         else:
-            found = iter(pages)
+            found = self.log().pages(part.start, part.end, domain=self.domain_name)
         for columns in self._columns(found, part):
             count = len(columns[0])
             version = pa.array([part.version], pa.int64()).take(pa.array([0] * count, pa.int64()))
@@ -261,6 +272,19 @@ class _Reading:
             yield [read.position, read.time, *read.attributes.columns, *([read.rejected] if self.reject else [])]
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Pages in a topic, which whoever needs them reads there."""
+
+    url: str
+    placed: list[Placed]
+
+    def pages(self) -> Iterator[Page]:
+        for page in fetched(shared_topic(self.url), self.placed):
+            page.verify()
+            yield page
+
+
 @dataclass
 class _Range(InputPartition):
     """Positions [start, end), and the version of the subscriptions that they meet."""
@@ -268,7 +292,8 @@ class _Range(InputPartition):
     start: int
     end: int
     version: int
-    pages: list[Page] | None  # where they travel with the task
+    pages: list[Page] | None  # where they travel with the task,
+    places: _Places | None  # or only where they are
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tidings.store.catalogue import (
     CatalogueConflictError,
     CatalogueMissingError,
 )
-from tidings.store.errors import LogBusyError, LogConflictError, LogFullError, LogRangeError
+from tidings.store.errors import LogBusyError, LogConflictError, LogFullError, LogRangeError, LogUnknownError
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:tidings:problem:"
@@ -115,6 +115,8 @@ def problem_of(error: Exception) -> Problem | None:
             return busy(str(error))
         case LogFullError():
             return busy(str(error), retry_after=30)
+        case LogUnknownError():
+            return busy(str(error), retry_after=5)
         case LogRangeError():
             return Problem(404, "missing", str(error))
         case CatalogueMissingError():

@@ -17,6 +17,10 @@ class LogFullError(LogError):
     """The disk has no room. Nothing was appended; make room, then try again."""
 
 
+class LogUnknownError(LogError):
+    """Whether it was appended is not known: who keeps events did not say. Try again, with the same source and id."""
+
+
 class LogConflictError(LogError):
     """An event with this source and id is there already, and is another. Nothing was appended."""
 

@@ -3,6 +3,7 @@
     events.sqlite      the pages, in SQLite's write-ahead mode: readers never wait for the writer
     writer.sqlite      whoever holds its write lock is the log's one writer; says who that is
     acknowledged       up to which position appends were answered, written after every commit
+    topic.json         of a log whose pages are in a topic, which; events.sqlite has where each page is, then
 
 SQLite cuts its write-ahead log at the first frame whose checksum is wrong, without a word: after a
 crash that is right, for a frame that was never finished was never acknowledged; after a flipped bit
@@ -26,7 +27,7 @@ from tidings.store.errors import LogBusyError, LogCorruptError, LogError, LogFul
 
 EVENTS, WRITER, ACKNOWLEDGED = "events.sqlite", "writer.sqlite", "acknowledged"
 BUSY_SECONDS = 10.0
-_APPLICATION, _VERSION = 0x54444C47, 1
+_LOG, _INDEX, _VERSION = 0x54444C47, 0x54444C49, 1
 _MARK = struct.Struct("<qI")
 _WAL_HEADER, _WAL_FRAME = 32, 24  # bytes, as SQLite's file format has them
 
@@ -37,9 +38,18 @@ _TABLES = """
     CREATE TABLE removed (domain TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE lost (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;
 """
+# Where pages are in a topic: the rows of `pages` have no events, and everything can be made again from the topic.
+_INDEX_TABLES = """
+    CREATE TABLE placed (
+        first INTEGER PRIMARY KEY, offset INTEGER NOT NULL, size INTEGER NOT NULL) STRICT;
+    CREATE TRIGGER removed_with_its_page AFTER DELETE ON pages
+        BEGIN DELETE FROM placed WHERE first = old.first; END;
+    CREATE TABLE followed (offset INTEGER NOT NULL) STRICT;
+    INSERT INTO followed VALUES (0);
+"""
 
 
-def open_to_read(directory: Path, busy_seconds: float) -> apsw.Connection:
+def open_to_read(directory: Path, busy_seconds: float, *, in_topic: bool = False) -> apsw.Connection:
     path = directory / EVENTS
     if not path.is_file():
         raise LogError(f"log: there is none in {directory}; opening one for writing makes it")
@@ -48,11 +58,11 @@ def open_to_read(directory: Path, busy_seconds: float) -> apsw.Connection:
         connection.set_busy_timeout(round(busy_seconds * 1000))
         # Else the last to close would write to the file, and a reader may be the last.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        _check_kind(connection, path)
+        _check_kind(connection, path, in_topic=in_topic)
     return connection
 
 
-def open_to_write(directory: Path, busy_seconds: float) -> apsw.Connection:
+def open_to_write(directory: Path, busy_seconds: float, *, in_topic: bool = False) -> apsw.Connection:
     """The one connection that writes and checkpoints, to a log that is made where there is none."""
     path = directory / EVENTS
     with translated(f"cannot open {path}"):
@@ -60,16 +70,17 @@ def open_to_write(directory: Path, busy_seconds: float) -> apsw.Connection:
         connection = apsw.Connection(str(path))
         connection.set_busy_timeout(round(busy_seconds * 1000))
         # FULL: every commit is synced before it is answered; on macOS through the drive's own cache too.
-        ask(connection, "PRAGMA synchronous = FULL")
+        # What is in a topic is safe there: of an index only that it is whole matters.
+        ask(connection, f"PRAGMA synchronous = {'NORMAL' if in_topic else 'FULL'}")
         ask(connection, "PRAGMA fullfsync = ON")
         ask(connection, "PRAGMA journal_size_limit = 67108864")
         if new:
             ask(connection, "PRAGMA journal_mode = WAL")
             with connection:
-                ask(connection, _TABLES)
-                ask(connection, f"PRAGMA application_id = {_APPLICATION}")
+                ask(connection, _TABLES + (_INDEX_TABLES if in_topic else ""))
+                ask(connection, f"PRAGMA application_id = {_INDEX if in_topic else _LOG}")
                 ask(connection, f"PRAGMA user_version = {_VERSION}")
-        _check_kind(connection, path)
+        _check_kind(connection, path, in_topic=in_topic)
     return connection
 
 
@@ -94,9 +105,15 @@ def unfinished_bytes(connection: apsw.Connection, directory: Path) -> int:
     return min(at, len(wal)) - begin if at > begin else 0
 
 
-def _check_kind(connection: apsw.Connection, path: Path) -> None:
+def _check_kind(connection: apsw.Connection, path: Path, *, in_topic: bool) -> None:
     (application,), (version,) = ask(connection, "PRAGMA application_id"), ask(connection, "PRAGMA user_version")
-    if application[0] != _APPLICATION:
+    if application[0] == (_LOG if in_topic else _INDEX):
+        raise LogError(
+            f"log: {path} has the events itself; for a log in a topic give another directory"
+            if in_topic
+            else f"log: the events of {path.parent} are in a topic; say which, as with --log kafka://…"
+        )
+    if application[0] != (_INDEX if in_topic else _LOG):
         raise LogError(f"log: {path} is a database of something else")
     if version[0] != _VERSION:
         raise LogError(f"log: {path} has format {version[0]}, and this is Tidings with format {_VERSION}")

@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ from tidings.store.files import (
     unfinished_bytes,
 )
 from tidings.store.ids import RecentIds
+from tidings.store.log_topic import Topic
 from tidings.store.page import Page, unpack_keys
 from tidings.store.pending import Append, Events, pages_of, prepared
 from tidings.store.reader import LogReader
@@ -72,6 +73,7 @@ class Log(LogReader):
         remember: int = REMEMBERED_EVENTS,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
         busy_seconds: float = BUSY_SECONDS,
+        topic: Topic | None = None,
     ) -> None:
         path = Path(directory)
         try:
@@ -85,11 +87,11 @@ class Log(LogReader):
             opened.callback(WriterLock(path).release)
             self._mark = Acknowledged(path, write=True)
             opened.callback(self._mark.close)
-            self._writer = open_to_write(path, busy_seconds)
+            self._writer = open_to_write(path, busy_seconds, in_topic=topic is not None)
             opened.callback(self._writer.close)  # checkpoints
             unfinished = unfinished_bytes(self._writer, path)
             sync_directory(path)
-            super().__init__(path, busy_seconds=busy_seconds)
+            super().__init__(path, busy_seconds=busy_seconds, topic=topic)
             opened.callback(super().close)
             self._next = self.end  # raises where what was acknowledged is gone
             if unfinished:
@@ -97,6 +99,7 @@ class Log(LogReader):
                     "log: %s: %d bytes of an append that was never acknowledged were cut off", path, unfinished
                 )
             self._recover(remember)
+            self._make_ready()
             self._opened = opened.pop_all()
         self._max_waiting = max_waiting_bytes
         self._waiting: deque[Append | _Job] = deque()
@@ -204,14 +207,13 @@ class Log(LogReader):
         try:
             if self._failed is not None:
                 raise self._failed
+            self._make_ready()
             group.sort(key=lambda append: append.domain)  # larger pages; the order in each domain stays
             placed = self._place(group)
             self._time = max(self._time, time.time_ns() // 1000)  # a clock may be set back; times of a log are not
             pages = list(pages_of(placed, self._next, self._time))
             self._write(pages)
-            for page in pages:
-                if page.keys is not None:
-                    self._ids.add(unpack_keys(page.keys, page.first).tolist(), range(page.first, page.end))
+            self._remember(pages)
         except BaseException as error:  # whatever it is, nobody may wait forever
             if not isinstance(error, LogError):
                 self._failed = LogError(f"log: the writing thread failed ({error!r}); open the log again")
@@ -222,6 +224,9 @@ class Log(LogReader):
             return
         for append in placed:
             append.future.set_result(append.positions)
+
+    def _make_ready(self) -> None:
+        """See that the next page can be written, at a position that is known."""
 
     def _place(self, group: list[Append]) -> list[Append]:
         """Give every event its position, or that of its first appearance; refuse appends that conflict."""
@@ -249,6 +254,12 @@ class Log(LogReader):
             position += len(append.fresh)
             placed.append(append)
         return placed
+
+    def _remember(self, pages: Iterable[Page]) -> None:
+        """Note the identities of events that are there now."""
+        for page in pages:
+            if page.keys is not None:
+                self._ids.add(unpack_keys(page.keys, page.first).tolist(), range(page.first, page.end))
 
     def _duplicates(
         self, append: Append, staged: dict[Name, tuple[int, str]], position: int
@@ -341,7 +352,8 @@ class Log(LogReader):
         """What is known from the files when the log is opened."""
         last = self._ask("SELECT time FROM pages ORDER BY first DESC LIMIT 1")
         self._time = last[0][0] if last else 0
-        self._mark.write(self._next)
+        if self._topic is None:
+            self._mark.write(self._next)
         recent = "SELECT first, count, keys FROM pages WHERE first >= ? AND keys IS NOT NULL ORDER BY first"
         with translated("cannot read"):
             pages: Iterator[Any] = self._writer.execute(recent, (self._next - remember,))

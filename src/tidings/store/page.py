@@ -99,6 +99,12 @@ def make_page(
     return Page(first, len(texts), domain, time, _checksum(page), len(plain), packed_keys, events, columns)
 
 
+def without_columns(page: Page) -> Page:
+    """The same events without their attributes, which are read from the texts then."""
+    keys = None if page.keys is None else unpack_keys(page.keys, page.first)
+    return make_page(page.first, page.domain, page.time, page.texts(), keys, None)
+
+
 def unpack_keys(sealed: bytes, first: int) -> Keys:
     """The identities of a page's events, without the rest of the page."""
     packed = sealed[: -_CRC.size]

@@ -26,6 +26,8 @@ from tidings.model.domain import Domain
 from tidings.store.decode import EventColumns, attribute_columns, raw_batches
 from tidings.store.errors import LogCorruptError, LogRangeError
 from tidings.store.files import BUSY_SECONDS, Acknowledged, ask, open_to_read, translated
+from tidings.store.log_place import topic_at, written_place
+from tidings.store.log_topic import Placed, Topic, fetched
 from tidings.store.page import Page
 from tidings.store.record import parse
 
@@ -39,6 +41,10 @@ _PAGES = f"""SELECT first, count, domain, time, checksum, length,
     CASE WHEN ?3 IS NULL OR domain = ?3 THEN keys END, CASE WHEN ?3 IS NULL OR domain = ?3 THEN events END,
     CASE WHEN ?3 IS NULL OR domain = ?3 THEN attributes END
     FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 ORDER BY first"""
+_SIZES = "SELECT first, count, length(events) + coalesce(length(attributes), 0) AS size FROM pages"
+_PLACED_SIZES = "SELECT first, count, size FROM pages JOIN placed USING (first)"  # of pages in a topic
+_PLACED = f"""SELECT first, count, domain, time, checksum, length, offset, size FROM pages JOIN placed USING (first)
+    WHERE {_FROM_PAGE_WITH} AND first < ?2 AND (?3 IS NULL OR domain = ?3) ORDER BY first"""
 _HEADERS = f"SELECT first, count FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 AND domain = ?3 ORDER BY first"
 
 
@@ -55,9 +61,13 @@ class LoggedEvent:
 class LogReader:
     """Reads a log; as many as one likes, in any process. May be shared by threads."""
 
-    def __init__(self, directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS, topic: Topic | None = None
+    ) -> None:
         self.directory = Path(directory)
-        self._connection = open_to_read(self.directory, busy_seconds)
+        self.place = written_place(self.directory)  # the URL of the topic that has the pages; None: they are here
+        self._topic = topic_at(self.place) if topic is None and self.place is not None else topic
+        self._connection = open_to_read(self.directory, busy_seconds, in_topic=self._topic is not None)
         self._acknowledged = Acknowledged(self.directory, write=False)
         self._lock = threading.Lock()
 
@@ -65,6 +75,8 @@ class LogReader:
         with self._lock:
             self._connection.close()
             self._acknowledged.close()
+        if self._topic is not None:
+            self._topic.close()
 
     def __enter__(self) -> Self:
         return self
@@ -94,9 +106,11 @@ class LogReader:
     @property
     def stored_bytes(self) -> int:
         """What the events take, compressed, without SQLite's own overhead."""
-        return int(
-            self._ask("SELECT coalesce(sum(length(events) + coalesce(length(attributes), 0)), 0) FROM pages")[0][0]
-        )
+        return int(self._ask(f"SELECT coalesce(sum(size), 0) FROM ({self._sizes})")[0][0])
+
+    @property
+    def _sizes(self) -> str:
+        return _SIZES if self._topic is None else _PLACED_SIZES
 
     def read(
         self, start: int | None = None, end: int | None = None, *, domain: str | None = None
@@ -153,7 +167,7 @@ class LogReader:
         return max(limits)
 
     def _position_of_newest(self, max_bytes: int) -> int:
-        sizes = "SELECT first, count, length(events) + coalesce(length(attributes), 0) FROM pages ORDER BY first DESC"
+        sizes = f"{self._sizes} ORDER BY first DESC"
         at = total = 0
         with self._lock, translated("cannot read"):
             for first, count, size in self._connection.cursor().execute(sizes):
@@ -226,11 +240,44 @@ class LogReader:
             cursor = self._connection.cursor()
             for row in cursor.execute(_PAGES, (at, end, domain)):
                 rows.append(row)
-                size += 1000 + len(row[7] or b"") + len(row[8] or b"")
+                size += 1000 + len(row[6] or b"") + len(row[7] or b"") + len(row[8] or b"")
                 if size > _FETCH_BYTES:
                     break
             cursor.close()
-        return rows
+        return rows if self._topic is None else self._from_topic(self._topic, rows, domain)
+
+    def _from_topic(self, topic: Topic, rows: list[tuple[Any, ...]], domain: str | None) -> list[tuple[Any, ...]]:
+        """Of these pages the first ones, not too many bytes of them, with what the topic has of them."""
+        if not rows:
+            return rows
+        places = {place.page.first: place for place in self._placed(rows[0][0], rows[-1][0] + 1, domain)}
+        taken: list[tuple[Any, ...]] = []
+        wanted: list[Placed] = []
+        size = 0
+        for row in rows:
+            if domain is None or row[2] == domain:
+                place = places.get(row[0])
+                if place is None:
+                    break  # removed since
+                size += place.size
+                if wanted and size > _FETCH_BYTES:
+                    break
+                wanted.append(place)
+            taken.append(row)
+        whole = {page.first: (page.keys, page.events, page.attributes) for page in fetched(topic, wanted)}
+        return [(*row[:6], *whole.get(row[0], row[6:])) for row in taken]
+
+    def placed(self, start: int, end: int, *, domain: str | None = None) -> list[Placed]:
+        """Of a log in a topic, where the pages are with events of positions [start, end)."""
+        found = list(self._placed(start, end, domain))
+        if start < (begin := self.start):  # after they were looked up: what was there then is theirs
+            self._account_for(start, min(begin, end), domain)
+        return found
+
+    def _placed(self, start: int, end: int, domain: str | None) -> Iterator[Placed]:
+        for *known, offset, size in self._ask(_PLACED, start, end, domain):
+            first, count, of, time, checksum, length = known
+            yield Placed(Page(first, count, of, time, checksum, length, None, b"", None), offset, size)
 
     def _account_for(self, first: int, end: int, domain: str | None) -> None:
         """Positions [first, end) have no page: say why, unless no event of the domain is missing."""
