@@ -146,6 +146,11 @@ def test_the_tree_of_boxes_finds_what_a_scan_finds() -> None:
     meets = ((lows[None] <= asked[:, None] + 5) & (highs[None] >= asked[:, None])).all(axis=2)
     assert found == set(zip(*map(np.ndarray.tolist, np.nonzero(meets)), strict=True))
     assert len(query) == len(found)
+    query, box = rtree_of(lows, highs).holding(asked, asked + 2)
+    holds = ((lows[None] <= asked[:, None]) & (highs[None] >= asked[:, None] + 2)).all(axis=2)
+    assert set(zip(query.tolist(), box.tolist(), strict=True)) == set(
+        zip(*map(np.ndarray.tolist, np.nonzero(holds)), strict=True)
+    )
 
 
 def test_as_the_paper_has_it_newcomers_that_only_overlap_lose_events_and_a_cluster_of_their_own_mends_it() -> None:

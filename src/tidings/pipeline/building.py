@@ -27,6 +27,7 @@ from tidings.model.filter.tree import Path, attributes_of
 from tidings.pipeline.lists import CONJUNCTIONS, list_rows
 from tidings.pipeline.shards import indexed
 from tidings.rendezvous.interface import Numbers, View, place
+from tidings.rendezvous.pairs import distinct_pairs
 from tidings.rendezvous.sharding import shards_of
 
 PART_BYTES = 8 << 20
@@ -132,8 +133,8 @@ def place_subscriptions(task: BuildTask, batches: Iterator[pa.RecordBatch]) -> I
         return
     read = read_table(pa.Table.from_batches(given), task.domain)
     placed = place(read.filters, task.view)
-    copies = np.unique(np.stack([shards_of(placed.keys, task.view), placed.subscriptions]), axis=1)
-    yield from _with_shards(read.sound.take(pa.array(copies[1])), copies[0], read)
+    shards, rows = distinct_pairs(shards_of(placed.keys, task.view), placed.subscriptions)
+    yield from _with_shards(read.sound.take(rows), shards, read)
 
 
 def list_subscriptions(task: BuildTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

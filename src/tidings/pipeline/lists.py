@@ -4,6 +4,9 @@ A shard is the list of one attribute at one partition: rows of conjunction, subs
 and key. It answers, for each event, the conjunctions at the event's own key whose interval on
 the attribute holds the event's value. The task that gathers all answers of an event counts: who is found in as many
 lists as it is in has its keyed attributes satisfied; what they do not decide is evaluated there.
+
+What has no keyed attribute is in one list, which every event looks at where it is: a matcher answers for that one, so
+that only what matches is sent.
 """
 
 from __future__ import annotations
@@ -18,28 +21,41 @@ import pyarrow as pa
 from pyspark import SparkFiles
 
 from tidings.matching.columns import Columns, Mask
+from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.model.event import EventBatch
 from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.compile import compile_filters
 from tidings.pipeline.routing import read_rows
-from tidings.pipeline.worker import Task, consulted, with_column
-from tidings.rendezvous.interface import Numbers, Placed, View, channels_of, place, route
-from tidings.rendezvous.meeting import counted, joined, needed, verified, within
+from tidings.pipeline.worker import Task, consulted, pieces, with_column
+from tidings.rendezvous.interface import Numbers, Placed, Routed, View, channels_of, place, route
+from tidings.rendezvous.meeting import counted, needed, verified, within
+from tidings.rendezvous.pairs import distinct_pairs
+from tidings.rendezvous.places import ranges
 from tidings.rendezvous.sharding import channel_of_shard, shards_of
 
 LISTS_KEPT = 32
+EVENTS_AT_ONCE = 256  # for which lists are looked up: they may name most of the conjunctions for each
 CONJUNCTIONS = (1 << 31) - 2  # the shard that has all conjunctions, with how many lists each is in
 
 
 @dataclass(frozen=True, eq=False)
 class List:
-    """One attribute's list at one partition."""
+    """One attribute's list at one partition, by key."""
 
     conjunctions: Numbers  # of each copy
     boxes: Numbers  # of each copy, in `filters`
-    keys: Numbers
+    keys: Numbers  # ascending
     filters: FilterTable
+
+
+@dataclass(frozen=True, eq=False)
+class CatchAll:
+    """The conjunctions without a keyed attribute, by filter."""
+
+    conjunctions: Numbers
+    starts: Numbers  # of each filter among them, and the end
+    matcher: Matcher  # of the filters; ids are their numbers
 
 
 def list_rows(table: pa.Table, filters: FilterTable, view: View, first: int) -> tuple[pa.Table, Numbers]:
@@ -92,53 +108,89 @@ class ListTask:
 
 def look_up(given: ListTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The visits with the conjunctions that their lists name; NULL for an event that does not fit the domain."""
-    task = given.task
     for batch in batches:
-        *columns, visit = cast(list[Any], batch.columns)
-        named = pa.RecordBatch.from_arrays(columns, names=list(task.names))
-        columns_read = [*(path[0] for path in given.view.paths), *task.reads]
-        events, unfit = read_rows(named, given.domain, columns_read)
-        visited = route(events, given.view)
-        rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for shard, mine in consulted(visit.field("shards")):
-            if shard in task.files:
-                held = _list(task.files[shard], given.domain)
-                event, conjunctions = _listed(held, shard, mine, events, visited, given)
-                rows.append(event)
-                found.append(conjunctions)
-        event = np.concatenate(rows)
-        order = np.argsort(event, kind="stable")
-        counts = np.bincount(event, minlength=len(batch))
-        offsets: Any = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-        numbers: Any = pa.array(np.concatenate(found)[order])
-        lists = pa.ListArray.from_arrays(offsets, numbers, mask=unfit if unfit.any() else None)
         sent = pa.RecordBatch.from_arrays(batch.columns, names=[f"_{i}" for i in range(batch.num_columns)])
-        yield with_column(sent, lists, "found")
+        for start in range(0, len(batch), EVENTS_AT_ONCE):
+            part = sent.slice(start, EVENTS_AT_ONCE)
+            offsets, numbers, unfit = _looked_up(given, part)
+            for first, end in pieces(offsets, numbers):
+                lists = pa.ListArray.from_arrays(
+                    pa.array((offsets[first : end + 1] - offsets[first]).astype(np.int32)),
+                    numbers.slice(offsets[first], offsets[end] - offsets[first]),
+                    mask=pa.array(unfit[first:end]) if unfit[first:end].any() else None,
+                )
+                yield with_column(part.slice(first, end - first), lists, "found")
+
+
+def _looked_up(given: ListTask, batch: pa.RecordBatch) -> tuple[Numbers, Any, Mask]:
+    """For each visit the conjunctions that its lists name, from one offset to the next; and which events do not fit."""
+    task = given.task
+    *columns, visit = cast(list[Any], batch.columns)
+    named = pa.RecordBatch.from_arrays(columns, names=list(task.names))
+    events, unfit = read_rows(named, given.domain, [*(path[0] for path in given.view.paths), *task.reads])
+    routed = route(events, given.view)
+    rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for shard, mine in consulted(visit.field("shards")):
+        if shard not in task.files:
+            continue
+        if channel_of_shard(shard) == len(given.view.paths):
+            event, conjunctions = _matched(_catch_all(task.files[shard], given.domain), mine, named.select(task.reads))
+        else:
+            held = _list(task.files[shard], given.domain)
+            event, conjunctions = _listed(held, channel_of_shard(shard), mine, events, routed, given.view)
+        rows.append(event)
+        found.append(conjunctions)
+    event = np.concatenate(rows)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(event, minlength=len(batch)))])
+    return offsets, pa.array(np.concatenate(found)[np.argsort(event, kind="stable")]), unfit
 
 
 def _listed(
-    held: List, shard: int, rows: Numbers, events: EventBatch, visited: Any, given: ListTask
+    held: List, channel: int, rows: Numbers, events: EventBatch, routed: Routed, view: View
 ) -> tuple[Numbers, Numbers]:
-    channel = channel_of_shard(shard)
-    mine = (channels_of(visited.keys) == channel) & np.isin(visited.events, rows)
-    copies = Placed(held.conjunctions, held.keys)
-    visits = type(visited)(visited.events[mine], visited.keys[mine])
-    event, copy = joined(copies, visits)
-    if channel < len(given.view.paths):
-        path = given.view.paths[channel]
-        intervals = held.filters.intervals[path]
-        codes, valid = Columns(events).codes(path, intervals.keys)
-        kept = within(intervals, held.boxes[copy], codes[event], valid[event])
-        event, copy = event[kept], copy[kept]
-    return event, held.conjunctions[copy]
+    """(event, conjunction) for what is at an event's own key and has its value in the interval on the list's line."""
+    keys = np.zeros(events.count, np.int64)
+    mine = channels_of(routed.keys) == channel
+    keys[routed.events[mine]] = routed.keys[mine]
+    first = np.searchsorted(held.keys, keys[rows])
+    last = np.searchsorted(held.keys, keys[rows], side="right")
+    visit, copy = ranges(first, last - first)
+    event = rows[visit]
+    intervals = held.filters.intervals[view.paths[channel]]
+    codes, valid = Columns(events).codes(view.paths[channel], intervals.keys)
+    kept = within(intervals, held.boxes[copy], codes[event], valid[event])
+    return event[kept], held.conjunctions[copy[kept]]
+
+
+def _matched(held: CatchAll, rows: Numbers, events: pa.RecordBatch) -> tuple[Numbers, Numbers]:
+    """(event, conjunction) for the filters that match: which of a filter's conjunctions it was, is decided later."""
+    matches = held.matcher.match(events.take(rows), on_error="reject")
+    filters = np.asarray(matches.ids)
+    visit, at = ranges(held.starts[filters], held.starts[filters + 1] - held.starts[filters])
+    return np.repeat(rows, np.diff(matches.offsets))[visit], held.conjunctions[at]
 
 
 @lru_cache(maxsize=LISTS_KEPT)
 def _list(name: str, domain: Domain) -> List:
-    with pa.memory_map(SparkFiles.get(name)) as file:
-        table = pa.ipc.open_file(file).read_all()
+    table = _read(name).sort_by("key")
     filters, boxes = _boxes(table, domain)
     return List(np.asarray(table["conjunction"]), boxes, np.asarray(table["key"]), filters)
+
+
+@lru_cache(maxsize=2)
+def _catch_all(name: str, domain: Domain) -> CatchAll:
+    table = _read(name)
+    encoded = table["filter"].combine_chunks().dictionary_encode()
+    number = np.asarray(encoded.indices)
+    order = np.argsort(number, kind="stable")
+    starts = np.searchsorted(number[order], np.arange(len(encoded.dictionary) + 1))
+    filters = pa.table({"id": pa.array(np.arange(len(encoded.dictionary))), "filter": encoded.dictionary})
+    return CatchAll(np.asarray(table["conjunction"])[order], starts, Matcher(filters, domain, threads=1))
+
+
+def _read(name: str) -> pa.Table:
+    with pa.memory_map(SparkFiles.get(name)) as file:
+        return pa.ipc.open_file(file).read_all()
 
 
 def _boxes(table: pa.Table, domain: Domain) -> tuple[FilterTable, Numbers]:
@@ -185,14 +237,13 @@ class Count:
         if len(undecided):
             columns = Columns(read_rows(events, self.domain, self.reads)[0])
             holds[undecided] = verified(known.filters, columns, rows[undecided], known.boxes[at[undecided]])
-        pairs = np.unique(np.stack([rows[holds], known.subscription[at[holds]]]), axis=1)
-        return pairs[0], known.ids.take(pa.array(pairs[1]))
+        rows, subscriptions = distinct_pairs(rows[holds], known.subscription[at[holds]])
+        return rows, known.ids.take(pa.array(subscriptions))
 
 
 @lru_cache(maxsize=2)
 def _conjunctions(name: str, domain: Domain) -> Conjunctions:
-    with pa.memory_map(SparkFiles.get(name)) as file:
-        table = pa.ipc.open_file(file).read_all().sort_by("conjunction")
+    table = _read(name).sort_by("conjunction")
     lists = np.asarray(table["key"])
     open_ = lists < 0
     filters, boxes = _boxes(table.filter(pa.array(open_)), domain)

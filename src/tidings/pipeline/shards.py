@@ -18,6 +18,7 @@ from tidings.model.domain import Domain
 from tidings.pipeline.errors import PipelineError
 
 SUFFIX = ".tidings"
+EVENTS_MIN = 100  # by which the index of a shard is chosen, however small it is
 
 _loaded: OrderedDict[str, Matcher] = OrderedDict()  # by file name, the least recently used first
 
@@ -46,7 +47,11 @@ def _load(name: str) -> Matcher:
 
 
 def indexed(subscriptions: pa.Table, domain: Domain, sample: pa.Table | None) -> Matcher:
-    """A matcher that has its index, and so can be saved with it: made for events like those of the sample."""
+    """A matcher that has its index, and so can be saved with it: made for events like those of the sample.
+
+    Those are saved with it too. So a small shard is given few: else they would be most of its file.
+    """
     matcher = Matcher(subscriptions, domain, threads=1)
-    matcher.match(pa.table({}) if sample is None else sample, on_error="reject")
+    typical = pa.table({}) if sample is None else sample.slice(0, max(EVENTS_MIN, len(subscriptions) // 4))
+    matcher.match(typical, on_error="reject")
     return matcher

@@ -22,6 +22,7 @@ from tidings.model.event import EventBatch
 from tidings.model.filter.columnar import FilterTable, Rows
 from tidings.rendezvous.clustering import Method
 from tidings.rendezvous.interface import Numbers, PlacementError, channels_of, positions_of
+from tidings.rendezvous.pairs import distinct_pairs
 from tidings.rendezvous.placements.clusters import View, adapt, boxes_in, place, points_of, sized, smallest
 from tidings.rendezvous.statistics import Statistics
 
@@ -68,9 +69,9 @@ def quality(filters: FilterTable, events: EventBatch, view: View) -> Quality:
     routed[event] = True
     sizes = np.bincount(positions_of(placed.keys[~everywhere]), minlength=view.count)
     delivered = int(sizes[cluster].sum()) + int(common.sum()) * events.count
-    within = np.unique(np.stack(_held(points, lows, highs, filters.box_filter)), axis=1)
-    lost = ~routed[within[0]] & ~common[within[1]]
-    return Quality(int(lost.sum()), delivered, within.shape[1])
+    inside, held = distinct_pairs(*_held(points, lows, highs, filters.box_filter))
+    lost = ~routed[inside] & ~common[held]
+    return Quality(int(lost.sum()), delivered, len(inside))
 
 
 def _held(points: Numbers, lows: Numbers, highs: Numbers, box_filter: Rows) -> tuple[Numbers, Numbers]:

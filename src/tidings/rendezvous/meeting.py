@@ -18,6 +18,7 @@ from tidings.matching.evaluate import true_rows
 from tidings.model.event import EventBatch
 from tidings.model.filter.columnar import FilterTable, Intervals
 from tidings.rendezvous.interface import Numbers, Placed, Routed, View, channels_of, place, route
+from tidings.rendezvous.pairs import counted_pairs, distinct_pairs
 from tidings.rendezvous.places import ranges
 
 
@@ -74,15 +75,15 @@ def joined(placed: Placed, routed: Routed) -> tuple[Numbers, Numbers]:
 def needed(placed: Placed, boxes: int) -> Numbers:
     """c3 of each conjunction: in how many lists it is, each an attribute's."""
     assert placed.conjunctions is not None
-    lists = np.unique(np.stack([placed.conjunctions, channels_of(placed.keys)]), axis=1)
-    return np.bincount(lists[0], minlength=boxes)
+    conjunctions, _ = distinct_pairs(placed.conjunctions, channels_of(placed.keys))
+    return np.bincount(conjunctions, minlength=boxes)
 
 
 def counted(events: Numbers, boxes: Numbers, lists: Numbers) -> tuple[Numbers, Numbers]:
     """The (event, conjunction) pairs that were found in as many lists as the conjunction is in."""
-    pairs, times = np.unique(np.stack([events, boxes]), axis=1, return_counts=True)
-    full = times == lists[pairs[1]]
-    return pairs[0][full], pairs[1][full]
+    events, boxes, times = counted_pairs(events, boxes)
+    full = times == lists[boxes]
+    return events[full], boxes[full]
 
 
 # ---------------------------------------------------------------------- exact checks of pairs
@@ -104,7 +105,9 @@ def verified(filters: FilterTable, columns: Columns, events: Numbers, boxes: Num
     held = np.ones(len(boxes), bool)
     for path, intervals in filters.intervals.items():
         codes, valid = columns.codes(path, intervals.keys)
-        rows = np.flatnonzero(np.isin(boxes, intervals.constrained))
+        constrained = np.zeros(filters.boxes, bool)
+        constrained[intervals.constrained] = True
+        rows = np.flatnonzero(constrained[boxes])
         held[rows] &= within(intervals, boxes[rows], codes[events[rows]], valid[events[rows]])
     residual_of = filters.residual_of[boxes]
     for number in np.unique(residual_of[held & (residual_of >= 0)]).tolist():
@@ -119,7 +122,10 @@ def within(intervals: Intervals, boxes: Numbers, codes: Numbers, valid: Mask) ->
     last = np.searchsorted(intervals.boxes, boxes, side="right")
     pair, row = ranges(first, last - first)
     inside = (codes[pair] >= intervals.lows[row]) & (codes[pair] <= intervals.highs[row]) & valid[pair]
-    found = ~valid & np.isin(boxes, intervals.null_boxes)
+    found = np.zeros(len(boxes), bool)
+    if len(intervals.null_boxes):
+        missing = np.flatnonzero(~valid)
+        found[missing] = np.isin(boxes[missing], intervals.null_boxes)
     found[pair[inside]] = True
     return found
 

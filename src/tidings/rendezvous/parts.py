@@ -18,6 +18,7 @@ from tidings.model.filter.tree import Path
 from tidings.rendezvous.cells import Cells, cells_of, event_values, listed_values
 from tidings.rendezvous.forwarding import Floats
 from tidings.rendezvous.interface import Numbers
+from tidings.rendezvous.pairs import distinct_pairs
 from tidings.rendezvous.places import (
     Edges,
     edges_at_quantiles,
@@ -88,11 +89,8 @@ class Division:
         nulls = intervals.null_boxes[totals[intervals.null_boxes] <= most].astype(np.int64)
         boxes = np.concatenate([intervals.boxes[rows[row]].astype(np.int64), nulls])
         numbers = np.concatenate([numbers, np.full(len(nulls), null)])
-        order = np.lexsort((numbers, boxes))
-        boxes, numbers = boxes[order], numbers[order]
-        fresh = np.r_[True, (boxes[1:] != boxes[:-1]) | (numbers[1:] != numbers[:-1])][: len(boxes)]
-        boxes, numbers = boxes[fresh], numbers[fresh]
-        offsets = np.searchsorted(boxes, np.arange(filters.boxes + 1))
+        boxes, numbers = distinct_pairs(boxes, numbers)
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(boxes, minlength=filters.boxes))])
         shares = np.bincount(boxes, self._shares(numbers), filters.boxes).astype(np.float64)
         return Held(offsets, numbers, shares)
 

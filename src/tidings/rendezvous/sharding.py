@@ -16,6 +16,7 @@ from tidings.matching.hashing import hash_numbers
 from tidings.model.event import EventBatch
 from tidings.rendezvous.cells import event_values
 from tidings.rendezvous.interface import EVERYWHERE, Numbers, Routed, View, channels_of, positions_of, route
+from tidings.rendezvous.pairs import distinct_pairs
 
 SHARD_BITS = 20  # of an owner, or of a position that everybody holds
 
@@ -48,35 +49,28 @@ def visits_of(events: EventBatch, view: View) -> Visits:
     routed = route(events, view)
     owners = view.owners(routed.keys)
     owned = owners != EVERYWHERE
-    homeless = np.setdiff1d(np.arange(events.count), routed.events[owned])
+    visiting = np.zeros(events.count, bool)
+    visiting[routed.events[owned]] = True
+    homeless = np.flatnonzero(~visiting)
     count = max(1, view.partitions)
-    pairs = np.concatenate(
-        [
-            routed.events[owned] * count + owners[owned],
-            homeless * count + _anywhere(events, view, homeless, count),
-        ]
+    rows, partitions = distinct_pairs(
+        np.concatenate([routed.events[owned], homeless]),
+        np.concatenate([owners[owned], _anywhere(events, view, homeless, count)]),
     )
-    visits = np.unique(pairs)
-    rows = visits // count
-    first = np.searchsorted(rows, routed.events)
-    at = np.where(owned, np.searchsorted(visits, routed.events * count + np.where(owned, owners, 0)), first)
-    at, shards = _distinct(at, shards_of(routed.keys, view))
-    offsets = np.searchsorted(at, np.arange(len(visits) + 1))
-    return Visits(rows, visits % count, offsets, shards)
+    if len(rows) == events.count:
+        at = routed.events
+    else:
+        first = np.searchsorted(rows, routed.events)
+        named = np.searchsorted(rows * count + partitions, routed.events * count + np.where(owned, owners, 0))
+        at = np.where(owned, named, first)
+    at, shards = distinct_pairs(at, shards_of(routed.keys, view))
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=len(rows)))])
+    return Visits(rows, partitions, offsets, shards)
 
 
 def consulted(routed: Routed, view: View) -> tuple[Numbers, Numbers]:
     """(event, shard) for every shard that events consult."""
-    return _distinct(routed.events, shards_of(routed.keys, view))
-
-
-def _distinct(rows: Numbers, shards: Numbers) -> tuple[Numbers, Numbers]:
-    """Each pair once, in order."""
-    order = np.lexsort((shards, rows))
-    rows, shards = rows[order], shards[order]
-    fresh = np.ones(len(rows), bool)
-    fresh[1:] = (rows[1:] != rows[:-1]) | (shards[1:] != shards[:-1])
-    return rows[fresh], shards[fresh]
+    return distinct_pairs(routed.events, shards_of(routed.keys, view))
 
 
 def _anywhere(events: EventBatch, view: View, rows: Numbers, count: int) -> Numbers:

@@ -44,6 +44,7 @@ from tidings.rendezvous.interface import (
     positions_of,
     routed_of,
 )
+from tidings.rendezvous.pairs import distinct_pairs
 from tidings.rendezvous.places import (
     Edges,
     edges_at_quantiles,
@@ -187,11 +188,9 @@ def _segments_held(
         here = waiting & (counts <= view.copies)
         chosen = np.flatnonzero(here[rows])
         row, groups = ranges(begin[chosen], end[chosen] - begin[chosen] + 1)
-        size = len(edges) // width + 1
-        pairs = rows[chosen[row]] * size + groups
-        if len(chosen) > here.sum():
-            pairs = np.unique(pairs)  # intervals of one subscription may share a group
-        held.append((pairs // size, keys_at(dimension * view.levels + level, pairs % size)))
+        # Intervals of one subscription may share a group.
+        owners, groups = distinct_pairs(rows[chosen[row]], groups)
+        held.append((owners, keys_at(dimension * view.levels + level, groups)))
         waiting &= ~here
     return held, left | waiting
 

@@ -37,6 +37,7 @@ from tidings.rendezvous.interface import (
     positions_of,
     routed_of,
 )
+from tidings.rendezvous.pairs import distinct_hashed
 from tidings.rendezvous.places import has_places, ranges
 from tidings.rendezvous.ring import Ring, RingView, even_ring, paths_and_ring
 from tidings.rendezvous.statistics import Statistics
@@ -148,5 +149,5 @@ def _held(intervals: Intervals, path: Path, view: View, boxes: int) -> tuple[Num
     if not several.any():
         return held, positions
     # Two values may hash alike, on a small ring often do; a list names a conjunction once.
-    pairs = np.unique(np.stack([held[several], positions[several]]), axis=1)
-    return np.concatenate([held[~several], pairs[0]]), np.concatenate([positions[~several], pairs[1]])
+    some, at = distinct_hashed(held[several], positions[several])
+    return np.concatenate([held[~several], some]), np.concatenate([positions[~several], at])

@@ -48,6 +48,7 @@ from tidings.rendezvous.interface import (
     positions_of,
     routed_of,
 )
+from tidings.rendezvous.pairs import distinct_pairs, starts_of
 from tidings.rendezvous.places import (
     Edges,
     edges_at_quantiles,
@@ -155,8 +156,11 @@ def boxes_in(filters: FilterTable, paths: Sequence[Path], edges: Sequence[Edges]
             continue
         first, last = interval_segments(intervals, cuts)
         least, most = np.full(filters.boxes, len(cuts) + 2), np.full(filters.boxes, -1)
-        np.minimum.at(least, intervals.boxes, first + 1)
-        np.maximum.at(most, intervals.boxes, last + 1)
+        if len(first):
+            starts = starts_of(intervals.boxes)
+            held = intervals.boxes[starts]
+            least[held] = np.minimum.reduceat(first + 1, starts)
+            most[held] = np.maximum.reduceat(last + 1, starts)
         least[intervals.null_boxes] = 0
         most[intervals.null_boxes] = np.maximum(most[intervals.null_boxes], 0)
         rows = intervals.constrained
@@ -178,21 +182,16 @@ def points_of(events: EventBatch, view: View) -> Numbers:
 
 def place(filters: FilterTable, view: View) -> Placed:
     lows, highs = boxes_in(filters, view.paths, view.edges)
-    box, cluster = view.tree.intersecting(lows, highs)
     served = np.zeros(filters.boxes, bool)
-    if view.mode == "strict":
-        within = (view.lows[cluster] <= lows[box]) & (view.highs[cluster] >= highs[box])
-        served[box[within.all(axis=1)]] = True
-    else:
-        served[box] = True
+    served[(view.tree.holding if view.mode == "strict" else view.tree.intersecting)(lows, highs)[0]] = True
     outside = np.zeros(filters.count, bool)
     outside[filters.box_filter[~served]] = True  # in one place or the other: so an event finds it once
-    rows = filters.box_filter[box].astype(np.int64)
-    pairs = np.unique(rows[~outside[rows]] * max(1, view.count) + cluster[~outside[rows]])
+    inside = np.flatnonzero(~outside[filters.box_filter])
+    box, cluster = view.tree.intersecting(lows[inside], highs[inside])
+    rows, cluster = distinct_pairs(filters.box_filter[inside].astype(np.int64)[box], cluster)
     alone = np.flatnonzero(outside)
     everywhere = np.full(len(alone), keys_at(1, np.zeros(1, np.int64))[0])
-    held = (pairs // max(1, view.count), keys_at(0, pairs % max(1, view.count)))
-    return placed_of([held, (alone, everywhere)])
+    return placed_of([(rows, keys_at(0, cluster)), (alone, everywhere)])
 
 
 def route(events: EventBatch, view: View) -> Routed:
@@ -207,10 +206,13 @@ def route(events: EventBatch, view: View) -> Routed:
 def smallest(points: Numbers, view: View) -> tuple[Numbers, Numbers]:
     """(event, cluster): of the clusters that contain an event the one with the fewest subscriptions, if any."""
     event, cluster = view.tree.containing(points)
-    order = np.lexsort((cluster, view.sizes[cluster], event))
-    event, cluster = event[order], cluster[order]
-    first = np.r_[True, event[1:] != event[:-1]][: len(event)]
-    return event[first], cluster[first]
+    if not len(event):
+        return event, cluster
+    smaller = np.argsort(view.sizes, kind="stable")
+    rank = np.empty(view.count, np.int64)
+    rank[smaller] = np.arange(view.count)
+    starts = starts_of(event)
+    return event[starts], smaller[np.minimum.reduceat(rank[cluster], starts)]
 
 
 # ---------------------------------------------------------------------- adapting

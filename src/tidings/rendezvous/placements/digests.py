@@ -44,6 +44,7 @@ from tidings.rendezvous.interface import (
     positions_of,
     routed_of,
 )
+from tidings.rendezvous.pairs import distinct_hashed
 from tidings.rendezvous.parts import Division, Held, division_of, divisions_from_dict
 from tidings.rendezvous.places import named_path, ranges
 from tidings.rendezvous.statistics import Statistics
@@ -136,7 +137,7 @@ def route(events: EventBatch, view: View) -> Routed:
     for index, paths in enumerate(view.indices):
         digests = np.full(events.count, view.seed(index), np.uint64)
         for path in paths:
-            digests = _extended(digests, numbers[path])
+            digests = _extended(digests, hash_numbers(numbers[path], 0))
         keys.append(keys_at(index, _positions(digests)))
     keys.append(np.full(events.count, keys_at(view.catch_all, np.zeros(1, np.int64))[0]))
     return routed_of(events.count, keys)
@@ -172,18 +173,13 @@ def _digests(filters: FilterTable, chosen: Any, held: Sequence[Held], seed: int)
     digests = np.full(len(boxes), seed, np.uint64)
     for one in held:
         row, at = ranges(one.offsets[boxes], one.offsets[boxes + 1] - one.offsets[boxes])
-        boxes, digests = boxes[row], _extended(digests[row], one.numbers[at])
-    rows, positions = filters.box_filter[boxes].astype(np.int64), _positions(digests)
-    if len(np.unique(rows)) == len(rows):
-        return rows, positions
-    order = np.lexsort((positions, rows))
-    rows, positions = rows[order], positions[order]
-    fresh = np.r_[True, (rows[1:] != rows[:-1]) | (positions[1:] != positions[:-1])]
-    return rows[fresh], positions[fresh]
+        hashed = hash_numbers(one.numbers, 0)  # of each part once, and not of each combination that it is in
+        boxes, digests = boxes[row], _extended(digests[row], hashed[at])
+    return distinct_hashed(filters.box_filter[boxes].astype(np.int64), _positions(digests))
 
 
-def _extended(digests: Any, numbers: Numbers) -> Any:
-    return hash_numbers(digests.view(np.int64) ^ hash_numbers(numbers, 0).view(np.int64), 0)
+def _extended(digests: Any, hashes: Any) -> Any:
+    return hash_numbers((digests ^ hashes).view(np.int64), 0)
 
 
 def _positions(digests: Any) -> Numbers:

@@ -42,6 +42,7 @@ from tidings.rendezvous.interface import (
     positions_of,
     routed_of,
 )
+from tidings.rendezvous.pairs import distinct_pairs
 from tidings.rendezvous.places import (
     Edges,
     edges_from_json,
@@ -221,7 +222,6 @@ def arcs_of(intervals: Intervals, order: Order, ring: Ring) -> Arcs:
 def place(filters: FilterTable, view: View) -> Placed:
     parts = []
     unkeyed = np.ones(filters.boxes, bool)
-    nodes = len(view.ring.members)
     for channel, path in enumerate(view.paths):
         intervals = filters.intervals.get(path)
         if intervals is None or not has_places(intervals.type):
@@ -230,8 +230,7 @@ def place(filters: FilterTable, view: View) -> Placed:
         boxes, holders = _holders(arcs, path, view)
         unkeyed[boxes] = False
         if view.jumps(path) or len(arcs.boxes) > len(intervals.constrained):
-            pairs = np.unique(boxes * nodes + holders)  # intervals of one box may share a node
-            boxes, holders = pairs // nodes, pairs % nodes
+            boxes, holders = distinct_pairs(boxes, holders)  # intervals of one box may share a node
         parts.append((boxes, keys_at(channel, holders)))
     alone = np.flatnonzero(unkeyed)
     parts.append((alone, np.full(len(alone), keys_at(view.catch_all, np.zeros(1, np.int64))[0])))
