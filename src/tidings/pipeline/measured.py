@@ -1,7 +1,7 @@
 """What matching took, counted where it runs and gathered by Spark: beside what the planner expected.
 
-Of every shard: events, candidates that were verified, nanoseconds. Tasks that Spark runs again count
-again: a measure is of work done, not of events matched.
+Of every shard: looks of events into it, candidates that were verified, nanoseconds; and of all together, events. Tasks
+that Spark runs again count again: a measure is of work done, not of events matched.
 """
 
 from __future__ import annotations
@@ -22,23 +22,26 @@ from tidings.rendezvous.interface import view_from_dict
 from tidings.rendezvous.placements import planned
 from tidings.rendezvous.sharding import channel_of_shard
 
-Counts = dict[int, tuple[int, int, int]]  # by shard: events, candidates, nanoseconds
+Counts = dict[int, tuple[int, int, int]]  # by shard: looks, candidates, nanoseconds
+
+EVENTS = -1  # in place of a shard: the events that were matched
 
 
 def measured_lines(placement: str, layout: Layout, counts: Counts) -> list[str]:
-    """What was counted under a placement, for each of its classes."""
+    """What was counted under a placement, for each of its classes: beside what the plan expected of an event."""
     view = None if layout.view is None else view_from_dict(layout.view)
     parts = view.parts if isinstance(view, planned.View) else [view]
     bases = view.bases if isinstance(view, planned.View) else np.array([0, 1 << 30])
+    events = max(1, counts.get(EVENTS, (0, 0, 0))[0])
     lines = []
     for number, part in enumerate(parts):
         mine = [c for shard, c in counts.items() if bases[number] <= channel_of_shard(shard) < bases[number + 1]]
         if mine:
-            events, candidates, nanoseconds = (sum(column) for column in zip(*mine, strict=True))
+            looks, candidates, nanoseconds = (sum(column) for column in zip(*mine, strict=True))
             name = placement if part is None else part.placement
             lines.append(
-                f"measured: {name}: {events:,} events looked up, {candidates:,} candidates, "
-                f"{nanoseconds / max(1, events) / 1e3:,.1f} µs a look"
+                f"measured: {name}: {events:,} events looked into {looks / events:.1f} shards each, "
+                f"{candidates / events:,.1f} candidates and {nanoseconds / events / 1e3:,.1f} µs an event"
             )
     return lines
 
@@ -68,6 +71,11 @@ class Measures:
     @property
     def counts(self) -> Counts:
         return {} if self.sum is None else self.sum.value
+
+    def saw(self, events: int) -> None:
+        """Count events, each once, however many shards it looks into."""
+        if self.sum is not None:
+            self.sum.add({EVENTS: (events, 0, 0)})
 
     @contextmanager
     def matching(self, shard: int, matcher: Matcher, events: int) -> Iterator[None]:

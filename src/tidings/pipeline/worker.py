@@ -42,6 +42,7 @@ def match_replicated(task: Task, measures: Measures, batches: Iterator[pa.Record
         for shard, matcher in zip(task.files, matchers, strict=True):
             with measures.matching(shard, matcher, batch.num_rows):
                 found.append(matcher.match(events, on_error="reject"))
+        measures.saw(batch.num_rows)
         yield from answer(batch, found, task)
     keep_what_is_there("match")
 
@@ -66,10 +67,17 @@ def match_visits(
             with measures.matching(shard, matcher, len(rows)):
                 mine = events if len(rows) == len(events) else events.take(rows)
                 found.append(scattered(matcher.match(mine, on_error="reject"), rows, batch.num_rows))
+        measures.saw(_beginning(visit))
         # PySpark wants the names of the columns on their way: numbers, for it trips over dots and quotes.
         sent = pa.RecordBatch.from_arrays(given.columns, names=[f"_{i}" for i in range(given.num_columns)])
         yield from answer(sent if goes_on else batch, found, task)
     keep_what_is_there("match")
+
+
+def _beginning(visit: Any) -> int:
+    """How many events make their first visit here, or their only one."""
+    several = visit.type.get_field_index("first")
+    return len(visit) if several < 0 else int(np.asarray(visit.field(several)).sum())
 
 
 def consulted(shards: Any) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:

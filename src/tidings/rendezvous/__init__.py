@@ -2,9 +2,10 @@
 
 interface    what every placement is, and how one is found by its name
 placements/  one file each: replicated, bluedove, digests, clusters, sonnet, chord, opchord, planned
-planner      which of them serves which subscriptions, by what an event costs
+planner      which of them serves which subscriptions, by what an event costs; expected: what matching costs it
 statistics   what adapting looks at
 places       where filters and events lie on an attribute's line; cells: lines that are coarse; parts: divided lines
+pairs        pairs of numbers, each once
 ring         identifiers, nodes, who owns what; balance: owners that have about as much to do
 forwarding   BlueDove's policies; segments: matchers join and leave
 clustering   groups of similar boxes; rtree: boxes found by others; groups: clusters made anew where that pays

@@ -3,9 +3,8 @@
 The subscriptions are divided into classes, each under the placement in which the fewest events are
 compared with its members (`placements.planned`). What a division costs an event:
 
-    for each class   matching all of it, by the matcher's own estimate, times the share that an event meets
-    for each visit   being sent to a partition, and from the second on being put together again
-    for each shard   reading the event once more
+    for each shard   matching what it holds, for the events that consult it, by the matcher's own estimate
+    for each visit   being sent to a partition, with all columns, and being put together where it may be one of several
 
 Every division is estimated on a sample: each placement by itself, and those that route together with
 what is best left everywhere. Of those whose files an executor's memory holds, the cheapest is taken.
@@ -14,22 +13,22 @@ what is best left everywhere. Of those whose files an executor's memory holds, t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tidings.matching.changing.merge import taken_filters
-from tidings.matching.columns import Columns
-from tidings.matching.index import build_index
 from tidings.model.attribute import path_text
-from tidings.model.filter.columnar import FilterTable
+from tidings.rendezvous.expected import MatchCosts
 from tidings.rendezvous.interface import (
     EVERYWHERE,
     Numbers,
     Placed,
     PlacementError,
+    Routed,
     View,
     place,
     placement_named,
@@ -38,15 +37,16 @@ from tidings.rendezvous.interface import (
     view_from_dict,
     view_to_dict,
 )
+from tidings.rendezvous.pairs import distinct_pairs, starts_of
 from tidings.rendezvous.placements import planned, sonnet
 from tidings.rendezvous.sharding import consulted, shards_of
 from tidings.rendezvous.statistics import Statistics
 
-# What sending an event to a partition costs on one core, putting a visit together, and reading an event for one more
-# shard: measured, and only their ratios to the matcher's estimates matter.
-ROUTE_NS = 6_000.0
+# What sending an event to a partition costs on one core, each of its columns on the way, and putting a visit together:
+# measured, and only their ratios to the matcher's estimates matter.
+ROUTE_NS = 3_000.0
+COLUMN_NS = 150.0
 COMBINE_NS = 6_000.0
-SHARD_NS = 700.0
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,15 @@ class Class:
     met: float  # the share of them that an event is compared with
     visits: float  # partitions that an event is sent to for them
     copies: float  # of a subscription
-    match_ns: float  # of an event with all of them
-
-    @property
-    def expected_ns(self) -> float:
-        return self.match_ns * self.met
+    match_ns: float  # of an event, with those of them that it meets
 
     def line(self) -> str:
         what = f"{self.subscriptions:,} subscriptions under {self.placement}"
         if self.placement == "replicated":
-            return f"{what}: {_micros(self.expected_ns)} an event"
+            return f"{what}: {_micros(self.match_ns)} an event"
         return (
             f"{what} on {self.by}: an event meets {self.met:.1%} of them at {self.visits:.1f} partitions, "
-            f"{_micros(self.expected_ns)}; {self.copies:.1f} copies of each stored"
+            f"{_micros(self.match_ns)}; {self.copies:.1f} copies of each stored"
         )
 
 
@@ -81,20 +77,21 @@ class Division:
 
     placement: str  # of all, or "planned" where there are several
     classes: tuple[Class, ...]
-    sending_ns: float  # of an event: routing, combining, reading it for each shard
+    sending_ns: float  # of an event: routing and combining
     bytes: float  # that an executor has to hold
     view: dict[str, Any]
 
     @property
     def expected_ns(self) -> float:
-        return self.sending_ns + sum(one.expected_ns for one in self.classes)
+        return self.sending_ns + sum(one.match_ns for one in self.classes)
 
     @property
     def name(self) -> str:
         return " + ".join(one.placement for one in self.classes if one.subscriptions) or self.placement
 
     def line(self) -> str:
-        return f"{self.name}: {_micros(self.expected_ns)} an event, {_size(self.bytes)} in each executor"
+        sending = f", {_micros(self.sending_ns)} of them to send it" if self.sending_ns else ""
+        return f"{self.name}: {_micros(self.expected_ns)} an event{sending}, {_size(self.bytes)} in each executor"
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ def plan(
     estimator = _Estimator(statistics, room, subscription_bytes, wishes or {})
     everywhere = estimator.division(("replicated",))
     assert everywhere is not None
-    if everywhere.bytes <= room.memory and everywhere.expected_ns <= ROUTE_NS:
+    if everywhere.bytes <= room.memory and everywhere.expected_ns <= estimator.route_ns:
         return Plan(everywhere, (everywhere.line(),), "cheaper than sending events anywhere")
     others = [estimator.division(names) for names in divisions()]
     found = [everywhere, *(one for one in others if one is not None)]
@@ -194,44 +191,40 @@ class _Estimator:
         wishes: Mapping[str, Mapping[str, Any]],
     ) -> None:
         self._statistics = statistics
+        self._events = statistics.events if statistics.events is not None and statistics.events.count else None
         self._room = room
         self._bytes = subscription_bytes
         self._wishes = wishes
-        self._views: dict[str, View | None] = {}
-        self._columns = None if statistics.events is None else Columns(statistics.events)
-        self._whole_ns = self._match_ns(np.arange(statistics.filters.count))
+        self._served: dict[str, _Served | None] = {}
+        self._costs = MatchCosts(statistics.filters, self._events, statistics.scale)
+
+    @property
+    def route_ns(self) -> float:
+        """Of sending an event to a partition."""
+        return ROUTE_NS + COLUMN_NS * len(self._statistics.filters.domain.leaves)
 
     def division(self, names: tuple[str, ...]) -> Division | None:
         """None where a placement cannot serve these subscriptions, or would serve none of them."""
-        views = [self._view(name) for name in names]
-        if any(view is None for view in views):
+        found = [self._serving(name) for name in names]
+        if any(one is None for one in found):
             return None
-        known = [view for view in views if view is not None]
-        if len(known) == 1:
-            return self.single(known[0])
-        view = planned.combined(known, self._statistics)
-        placed = [place(self._statistics.filters, part) for part in known]
-        served = planned.classes(self._statistics.filters, placed, view)
-        satisfiable = np.unique(self._statistics.filters.box_filter)
-        members = [satisfiable[served[satisfiable] == number] for number in range(len(known))]
-        if any(not len(rows) for rows in members):
+        parts = [one for one in found if one is not None]
+        if len(parts) == 1:
+            return self._division(parts[0].view.placement, parts[0].view, parts)
+        view = planned.combined([part.view for part in parts], self._statistics)
+        served = planned.classes(self._statistics.filters, [part.placed for part in parts], view)
+        divided = [part.of(served[part.placed.subscriptions] == number) for number, part in enumerate(parts)]
+        if any(not len(part.placed) for part in divided):
             return None  # another division says the same with fewer placements
-        classes, parts = [], []
-        for part, copies, rows in zip(known, placed, members, strict=True):
-            mine = np.isin(copies.subscriptions, rows)
-            parts.append(Placed(copies.subscriptions[mine], copies.keys[mine]))
-            classes.append(self._class(part, parts[-1], rows, self._match_ns(rows)))
-        return self._division("planned", view, classes, known, parts)
+        return self._division("planned", view, divided)
 
     def single(self, view: View) -> Division:
-        """All subscriptions under one View."""
-        placed = place(self._statistics.filters, view)
-        rows = np.unique(placed.subscriptions)
-        made = self._class(view, placed, rows, self._whole_ns)
-        return self._division(view.placement, view, [made], [view], [placed])
+        """All subscriptions under one View that is there."""
+        routed = None if self._events is None else route(self._events, view)
+        return self._division(view.placement, view, [_Served(view, place(self._statistics.filters, view), routed)])
 
-    def _view(self, name: str) -> View | None:
-        if name not in self._views:
+    def _serving(self, name: str) -> _Served | None:
+        if name not in self._served:
             try:
                 wishes = dict(self._wishes.get(name, {}))
                 made = placement_named(name).adapt(self._statistics, partitions=self._room.partitions, **wishes)
@@ -239,67 +232,64 @@ class _Estimator:
                 made = None
             if name != "replicated" and made is not None and not made.paths:
                 made = None  # there is nothing that it could divide by
-            self._views[name] = made
-        return self._views[name]
+            routed = None if made is None or self._events is None else route(self._events, made)
+            self._served[name] = None if made is None else _Served(made, place(self._statistics.filters, made), routed)
+        return self._served[name]
 
-    def _class(self, view: View, placed: Placed, rows: Numbers, match_ns: float) -> Class:
-        scale = self._statistics.scale
+    def _division(self, name: str, view: View, parts: Sequence[_Served]) -> Division:
+        classes = [self._class(part) for part in parts]
+        visits = sum(one.visits for one in classes)
+        sending = 0.0
+        if any(part.view.visits for part in parts):
+            sending = self.route_ns * max(1.0, visits)
+            sending += COMBINE_NS * visits if sum(part.view.visits for part in parts) > 1 else 0.0
+        return Division(name, tuple(classes), sending, sum(map(self._held, parts)), view_to_dict(view))
+
+    def _class(self, part: _Served) -> Class:
+        """Of the shards that an event consults: how many subscriptions they have together, and what matching takes."""
+        view, placed = part.view, part.placed
+        rows = np.unique(placed.subscriptions)
+        shards, members = distinct_pairs(shards_of(placed.keys, view), placed.subscriptions)
+        starts = starts_of(shards)
+        met = match_ns = 0.0
+        for shard, mine in zip(shards[starts].tolist(), np.split(members, starts[1:]), strict=True):
+            share, events = self._consulting(part, shard, len(starts))
+            met += share * len(mine)
+            match_ns += share * self._costs.an_event(mine, events)
         return Class(
             placement=view.placement,
-            subscriptions=round(len(rows) * scale),
+            subscriptions=round(len(rows) * self._statistics.scale),
             by=described(view),
-            met=self._met(view, placed, len(rows)),
-            visits=self._visits(view),
+            met=met / max(1, len(rows)),
+            visits=self._visits(part),
             copies=len(placed) / max(1, len(rows)),
             match_ns=match_ns,
         )
 
-    def _met(self, view: View, placed: Placed, count: int) -> float:
-        """The share of the members that an event is compared with: those of every shard that it consults."""
-        if not count:
-            return 0.0
-        shards, rows = shards_of(placed.keys, view), placed.subscriptions
-        held, sizes = np.unique(np.unique(np.stack([shards, rows]), axis=1)[0], return_counts=True)
-        if self._statistics.events is None or not self._statistics.events.count:
-            return min(1.0, float(sizes.mean()) * max(1, view.visits) / count)
-        _, visited = consulted(route(self._statistics.events, view), view)
-        at = np.minimum(np.searchsorted(held, visited), len(held) - 1)
-        return float(np.where(held[at] == visited, sizes[at], 0).sum() / self._statistics.events.count / count)
+    def _consulting(self, part: _Served, shard: int, shards: int) -> tuple[float, Numbers | None]:
+        """The share of the events that consult a shard, and which those are; without events, one a visit does."""
+        if part.routed is None or self._events is None:
+            return min(1.0, max(1, part.view.visits) / shards), None
+        events, consulted_shards = part.consulted
+        events = events[consulted_shards == shard]
+        return len(events) / self._events.count, None if len(events) == self._events.count else events
 
-    def _visits(self, view: View) -> float:
+    def _visits(self, part: _Served) -> float:
         """Partitions that an event is sent to."""
-        if self._statistics.events is None or not self._statistics.events.count:
+        view = part.view
+        if part.routed is None or self._events is None:
             return float(min(view.visits, view.partitions))
-        routed = route(self._statistics.events, view)
-        owners = view.owners(routed.keys)
-        pairs = (routed.events * view.partitions + owners)[owners != EVERYWHERE]
-        return len(np.unique(pairs)) / self._statistics.events.count
+        owners = view.owners(part.routed.keys)
+        owned = owners != EVERYWHERE
+        return len(distinct_pairs(part.routed.events[owned], owners[owned])[0]) / self._events.count
 
-    def _consulted(self, view: View) -> float:
-        """Shards that an event reads."""
-        events = self._statistics.events
-        if events is None or not events.count:
-            return float(view.visits + 1)
-        return len(consulted(route(events, view), view)[0]) / events.count
-
-    def _division(
-        self, name: str, view: View, classes: Sequence[Class], views: Sequence[View], placed: Sequence[Placed]
-    ) -> Division:
-        visits = sum(one.visits for one in classes)
-        shards = sum(self._consulted(part) for part in views)
-        sending = 0.0
-        if any(part.visits for part in views):
-            sending = ROUTE_NS * max(1.0, visits) + (COMBINE_NS * visits if _may_visit(views) > 1 else 0.0)
-            sending += SHARD_NS * max(0, shards - 1)
-        held = sum(self._held(part, copies) for part, copies in zip(views, placed, strict=True))
-        return Division(name, tuple(classes), sending, held, view_to_dict(view))
-
-    def _held(self, view: View, placed: Placed) -> float:
+    def _held(self, part: _Served) -> float:
         """Bytes of a class in one executor: what its running tasks consult, and what is consulted everywhere."""
+        view, placed = part.view, part.placed
         if not len(placed):
             return 0.0
         owners = view.owners(placed.keys)
-        pairs = np.unique(np.stack([shards_of(placed.keys, view), placed.subscriptions]), axis=1)[0]
+        pairs, _ = distinct_pairs(shards_of(placed.keys, view), placed.subscriptions)
         everywhere = int((owners == EVERYWHERE).sum())
         owned = max(0, len(pairs) - everywhere)
         by_owner = np.bincount(owners[owners != EVERYWHERE], minlength=1)
@@ -307,21 +297,24 @@ class _Estimator:
         largest = float(by_owner.max()) * ratio
         return (min(float(owned), largest * self._room.cores) + everywhere) * self._statistics.scale * self._bytes
 
-    def _match_ns(self, rows: Numbers) -> float:
-        if not len(rows):
-            return 0.0
-        filters = self._statistics.filters
-        part = filters if len(rows) == filters.count else taken(filters, rows)
-        return sum(engine.estimated_ns for engine in build_index(part, self._columns).engines) * self._statistics.scale
 
+@dataclass(frozen=True, eq=False)
+class _Served:
+    """A placement's View, with the sampled subscriptions that it is to serve and the sampled events."""
 
-def taken(filters: FilterTable, rows: Numbers) -> FilterTable:
-    """Some filters of a table, as a table."""
-    return taken_filters(filters, rows.astype(np.int32))
+    view: View
+    placed: Placed
+    routed: Routed | None  # None where no events are known
 
+    @cached_property
+    def consulted(self) -> tuple[Numbers, Numbers]:
+        """(event, shard) for every shard that events consult."""
+        assert self.routed is not None
+        return consulted(self.routed, self.view)
 
-def _may_visit(views: Sequence[View]) -> int:
-    return sum(view.visits for view in views)
+    def of(self, chosen: npt.NDArray[np.bool_]) -> _Served:
+        """With some of the copies."""
+        return replace(self, placed=Placed(self.placed.subscriptions[chosen], self.placed.keys[chosen]))
 
 
 def described(view: View) -> str:

@@ -89,15 +89,18 @@ class Access:
         """What these entries cost an event in cells: those in its own are told by bytes, what passes is verified."""
         return float(self._costs[members].sum())
 
-    def blocks_ns(self, members: npt.NDArray[np.int64]) -> float:
-        """What these entries cost an event in blocks: boxes passed over, and entries compared in the others."""
+    def blocks_ns(self, members: npt.NDArray[np.int64], scale: float = 1.0) -> float:
+        """What these entries cost an event in blocks: boxes passed over, and entries compared in the others.
+
+        Each may stand for `scale` of its like.
+        """
         width = int(self._entries.offsets[members[0] + 1] - self._entries.offsets[members[0]])
         rows = self._entries.offsets[members][:, None] + np.arange(width)
-        blocks = max(1.0, len(members) / BLOCK)
+        blocks = max(1.0, len(members) * scale / BLOCK)
         extent = blocks ** (-1 / width)  # of a block's box on each dimension, as a share of the line
         visited = float(np.minimum(1, self._share[rows].mean(axis=0) + extent).prod())
-        matches = float(self._share[rows].prod(axis=1).sum())
-        return blocks * width * BOX_NS + visited * len(members) * width * COMPARE_NS + matches * MATCH_NS
+        matches = float(self._share[rows].prod(axis=1).sum()) * scale
+        return blocks * width * BOX_NS + visited * len(members) * scale * width * COMPARE_NS + matches * MATCH_NS
 
     def file(self, chosen: npt.NDArray[np.int64], outputs: npt.NDArray[np.int32]) -> Cells:
         """The cells of these entries; of a candidate's rows those come first that it was not chosen by."""
