@@ -9,11 +9,11 @@ PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-xml faults fuzz simulate-long clean
+.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-placements bench-xml faults fuzz simulate-long clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## make the virtual environment .venv with everything in it
 
@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  $$chosen -m venv --clear $(VENV); \
 	fi; \
 	echo "Installing the dependencies (the first time takes a few minutes: pyspark alone is 490 MB)"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[service,postgresql,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[service,postgresql,kafka,dev]'
 	@touch $@
 
 run: $(STAMP) ## see it work: the service, with real flights and a few thousand subscribers, until Ctrl-C
@@ -70,6 +70,10 @@ bench-spark: $(STAMP) ## the same for the pipeline on Spark, beside SQL
 	$(BIN)/python -m benchmarks.spark_matching
 	$(BIN)/python -m benchmarks.spark_latency --seconds 600
 	$(BIN)/python -m benchmarks.spark_plots
+
+bench-placements: $(STAMP) ## every placement on two executors, beside SQL, and what the planner makes of them
+	$(BIN)/python -m benchmarks.placements
+	$(BIN)/python -m benchmarks.placements_plots
 
 bench-xml: $(STAMP) ## paths over XML, beside lxml
 	$(BIN)/python -m benchmarks.xml
