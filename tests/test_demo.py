@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +95,15 @@ def test_the_demo_shows_who_gets_what_a_rate_a_match_and_a_near_miss(shown: tupl
         assert part in text
     assert "✓ matches subscription" in text
     assert "✗ does not match subscription" in text
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_what_to_try_next_can_be_copied(width: int) -> None:
+    written = io.StringIO()
+    job._show_next(Console(file=written, width=width, color_system=None))
+    commands = [line for line in written.getvalue().splitlines() if line.strip().startswith("tidings ")]
+    assert [shlex.split(command)[1] for command in commands] == ["demo", "explain", "check"]
+    assert max(map(len, commands)) <= 80  # so that no terminal breaks them either
 
 
 def test_a_filter_of_your_own_is_matched_and_shown_first() -> None:

@@ -31,6 +31,14 @@ SEED = 2013
 EVENTS_PER_BATCH = 2500
 BLIZZARD_DAY = 8
 YOU = "you"
+_NEXT = (
+    ("Be a subscriber yourself", "tidings demo --filter \"dest = 'HNL' OR dep_delay > 600\""),
+    (
+        "Ask why an event of your own does not match",
+        """tidings explain "dest = 'BOS' AND delay > 60" '{"dest": "BOS", "delay": 45}'""",
+    ),
+    ("See how a filter is read, or what is wrong with it", 'tidings check "dep_dealy BETWEEN 60 AND 120"'),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +211,9 @@ def _show_explanation(console: Console, title: str, explanation: Explanation) ->
 
 def _show_next(console: Console) -> None:
     console.print("[bold]Try next[/] (after `. .venv/bin/activate`)", highlight=False)
-    for line in (
-        "1. Be a subscriber yourself:\n   tidings demo --filter \"dest = 'HNL' OR dep_delay > 600\"",
-        "2. Ask why an event of your own does not match:\n"
-        '   tidings explain "dest = \'BOS\' AND delay > 60" \'{"dest": "BOS", "delay": 45}\'',
-        '3. See how a filter is read, or what is wrong with it:\n   tidings check "dep_dealy BETWEEN 60 AND 120"',
-    ):
-        console.print(_indented(line), highlight=False)
+    for number, (what, command) in enumerate(_NEXT, 1):
+        console.print(_indented(f"{number}. {what}:"))
+        console.print(Text(f"    {command}"), soft_wrap=True)  # a line that is broken cannot be copied
 
 
 def _flight(outcome: Outcome, event: int) -> str:
