@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.matching.explain import WIDTH, Reason, explain, nearest
+from tidings.matching.explain import WIDTH, Reason, explain
 from tidings.model.domain import Attribute, Domain
 from tidings.model.filter.interpret import evaluate
 from tidings.model.filter.parse import parse_filter
@@ -207,23 +207,3 @@ def test_an_explanation_as_a_dict_has_the_whole_tree() -> None:
             ],
         },
     }
-
-
-def test_nearest_orders_by_failing_predicates_then_distance_then_id() -> None:
-    texts = {
-        "match": "delay > 30",
-        "two": "delay > 46 AND origin = 'EWR'",
-        "far": "delay > 600",
-        "near": "delay > 46",
-        "also-near": "delay > 46",
-        "null": "fare > 1",
-    }
-    found = nearest([(id_, text, parse(text)) for id_, text in texts.items()], RECORD, limit=4)
-    assert [miss.subscription for miss in found] == ["also-near", "near", "far", "null"]
-    assert not any(miss.matches for miss in found)
-    assert [miss.text for miss in found] == [texts[str(miss.subscription)] for miss in found]
-
-
-def test_nearest_of_nothing_is_nothing() -> None:
-    assert nearest([], RECORD) == []
-    assert nearest([("a", "delay > 60", parse("delay > 60"))], RECORD, limit=0) == []

@@ -54,9 +54,16 @@ def true_rows(
     `literals`, where given, has for each literal of the expression that is not NULL, in the order of the tree, the
     value to take in its place, row by row: many filters that differ only in their literals are evaluated at once.
     """
-    with np.errstate(all="ignore"):
-        result = _Evaluation(columns, rows, literals).of(expression)
+    result = values_of(expression, columns, rows, literals)
     return np.asarray(result.values & result.valid)
+
+
+def values_of(
+    expression: Expression, columns: Columns, rows: Rows | None = None, literals: Sequence[npt.NDArray[Any]] = ()
+) -> Column:  # fmt: skip
+    """The values of any expression for these events, with literals as above."""
+    with np.errstate(all="ignore"):
+        return _Evaluation(columns, rows, literals).of(expression)
 
 
 class _Evaluation:

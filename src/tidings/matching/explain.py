@@ -1,4 +1,4 @@
-"""Why an event matches a filter or not, predicate by predicate, and which filters it nearly met.
+"""Why an event matches a filter or not, predicate by predicate.
 
 A filter is explained as a tree of `Reason`s: what each part was worth (true, false or NULL), what
 it needed to be, the values it saw, and how far off those were. Needs run through the logic: under
@@ -9,19 +9,20 @@ exactly where the event matches.
 
 from __future__ import annotations
 
-import heapq
 import json
-import math
+import operator
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import SequenceMatcher
+from functools import reduce
 from typing import Any
 
 from tidings.errors import EventError
+from tidings.matching.distances import FARTHEST, are_finite, gap, number_distance, text_distance
 from tidings.model.filter.interpret import evaluate
 from tidings.model.filter.sql import literal_to_sql, name_to_sql, to_sql
+from tidings.model.filter.times import DAY_US
 from tidings.model.filter.tree import (
     And,
     Comparison,
@@ -40,10 +41,9 @@ from tidings.model.xpath.parse import parse_path
 
 WIDTH = 80  # columns of the terminal that explanations are printed for
 MAX_INDENT = 16  # deeper than that, depth no longer shows
-COMPARED_CHARACTERS = 200  # of two strings, when their likeness is measured
 
 _MARKS = {True: "✓", False: "✗", None: "?"}
-_MICROSECONDS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"))
+_MICROSECONDS = ((DAY_US, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +127,6 @@ def explain(
     )
 
 
-def nearest(
-    filters: Iterable[tuple[str | int, str, Expression]], record: Mapping[Path, Any], limit: int = 5
-) -> list[Explanation]:
-    """The filters, given as (id, text, tree), that the record comes nearest to without matching them.
-
-    Nearest is the fewest failing predicates, then the least distance, then the least id. Every filter
-    is interpreted, so this is for a person who asks, not for a stream.
-    """
-    explained = (explain(tree, record, subscription=id_, text=text) for id_, text, tree in filters)
-    misses = (explanation for explanation in explained if not explanation.matches)
-    return heapq.nsmallest(limit, misses, key=lambda miss: (miss.failing, miss.distance, miss.subscription))
-
-
 def _reason(expression: Expression, record: Mapping[Path, Any], needed: bool) -> Reason:
     match expression:
         case And(operands) | Or(operands):
@@ -158,7 +145,8 @@ def _joined(expression: And | Or, branches: tuple[Reason, ...], needed: bool) ->
     decisive = not conjunction  # one operand of this value decides, whatever the others are
     outcome = decisive if decisive in outcomes else None if None in outcomes else not decisive
     if conjunction == needed:
-        failing, distance = sum(b.failing for b in branches), sum(b.distance for b in branches)
+        failing = sum(branch.failing for branch in branches)
+        distance = reduce(operator.add, (branch.distance for branch in branches))  # `sum` rounds by Python's version
     else:
         failing, distance = min((b.failing, b.distance) for b in branches)
     kind = "all of" if conjunction else "any of"
@@ -228,7 +216,7 @@ def _off(expression: Expression, record: Mapping[Path, Any]) -> tuple[str, float
             )
             return (f"nearest, {off}" if off and distance else ""), distance
         case _:
-            return "", 1.0
+            return "", FARTHEST
 
 
 def _difference(left: Expression, right: Expression, record: Mapping[Path, Any], *, wanted: bool) -> tuple[str, float]:
@@ -240,38 +228,28 @@ def _difference(left: Expression, right: Expression, record: Mapping[Path, Any],
         left, right = right, left
     value, other, type_ = evaluate(left, record), evaluate(right, record), left.type
     if value is None or other is None:
-        return "", 1.0
+        return "", FARTHEST
     if type_.name == "string":
-        return _text_difference(str(value), str(other), type_, wanted)
-    if type_.is_numeric or type_.is_datetime:
-        return _number_difference(value, other, type_)
-    return "", 1.0
+        told = f"wanted {_shown(other, type_)}" if wanted and value != other else ""
+        return told, text_distance(str(value), str(other))
+    if (type_.is_numeric or type_.is_datetime) and are_finite(value, other):
+        return _number_difference(value, other, type_), number_distance(value, other, type_)
+    return "", FARTHEST
 
 
-def _text_difference(value: str, other: str, type_: DataType, wanted: bool) -> tuple[str, float]:
-    if value == other:
-        return "", 1.0
-    likeness = SequenceMatcher(None, value[:COMPARED_CHARACTERS], other[:COMPARED_CHARACTERS], autojunk=False)
-    return (f"wanted {_shown(other, type_)}" if wanted else ""), 1.0 - likeness.ratio()
-
-
-def _number_difference(value: Any, bound: Any, type_: DataType) -> tuple[str, float]:
-    if not (math.isfinite(value) and math.isfinite(bound)):
-        return "", 1.0
+def _number_difference(value: Any, bound: Any, type_: DataType) -> str:
     shown = _shown(bound, type_)
     if value == bound:
-        return f"exactly {shown}", 0.0
+        return f"exactly {shown}"
     if type_.name == "date":
-        unit, gap = 1, abs(value - bound)
-        told = f"{gap:,} d"
+        told = f"{abs(value - bound):,} d"
     elif type_.is_datetime:
-        unit, gap = _MICROSECONDS[0][0], abs(value - bound)
-        told = _duration(gap)
+        told = _duration(abs(value - bound))
     else:
-        unit, gap = max(1, abs(bound)), abs(Decimal(str(value)) - Decimal(str(bound)))
-        told = f"{gap:f}" if Decimal("1E-9") < gap < Decimal("1E+15") else f"{gap:.6g}"
+        off = gap(value, bound)
+        told = f"{off:f}" if Decimal("1E-9") < off < Decimal("1E+15") else f"{off:.6g}"
     before, after = ("before", "after") if type_.is_datetime else ("below", "above")
-    return f"{told} {before if value < bound else after} {shown}", 1.0 / (1.0 + float(unit) / float(gap))
+    return f"{told} {before if value < bound else after} {shown}"
 
 
 def _duration(microseconds: int) -> str:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from tidings.matching.changing.fresh import Fresh
 from tidings.matching.changing.known_shapes import KnownShapes
 from tidings.matching.changing.merge import Background, Part, first_to_merge, merged
-from tidings.matching.changing.segment import Living
+from tidings.matching.changing.segment import Living, joined
 from tidings.matching.changing.state import (
     State,
     at_rest,
@@ -41,9 +41,10 @@ from tidings.matching.changing.state import (
 from tidings.matching.changing.tombstones import Matched, living
 from tidings.matching.columns import Columns
 from tidings.matching.engines.cells import Visit
-from tidings.matching.explain import Explanation, explain, nearest
+from tidings.matching.explain import Explanation, explain
 from tidings.matching.index import SAMPLE, EngineStats, Found
 from tidings.matching.matches import Matches
+from tidings.matching.nearest import nearest
 from tidings.matching.paths.dialect import ATTRIBUTE, DOMAIN, check_documents, columns_of_paths, path_dialect
 from tidings.matching.paths.selected import selected_by
 from tidings.matching.saving import storage
@@ -206,12 +207,17 @@ class Matcher:
         return explain(parse_filter(text, domain), read_record(event, domain), subscription=subscription_id, text=text)
 
     def nearest(self, event: Any, limit: int = 5) -> list[Explanation]:
-        """The subscriptions that an event came nearest to without matching: fewest failing predicates first."""
+        """The subscriptions that an event came nearest to without matching: fewest failing predicates first.
+
+        Every filter is looked at: some seconds for a million that share their shapes.
+        """
         domain = self._domain_for(event)
         record = read_record(self._record(event), domain)
-        every = (entry for table in self._state.tables() for entry in table)
-        filters = ((entry.id, entry.filter, parse_filter(entry.filter, domain)) for entry in every)
-        return nearest(filters, record, limit=limit)
+        tables = self._state.tables()
+        if not tables:
+            return []
+        every = joined(tables)
+        return nearest(every.ids, every.filters, domain, record, limit)
 
     def select(self, event: Any, subscription_id: str | int) -> list[str]:
         """What the paths of a subscription select in an event that matches it: elements as XML, other nodes as text."""

@@ -63,7 +63,7 @@ class Context:
         self.tokens = Tokens(self.catalogue, self.storing, settings.token_cache_seconds)
         self.domains = KnownDomains(self.catalogue, self.storing)
         self.subscriptions = KnownSubscriptions(self.catalogue, self.storing)
-        self.matching = MatchingNow(self.catalogue, settings.max_near_filters)
+        self.matching = MatchingNow(self.catalogue)
         self.mailboxes = Mailboxes(data, self.deliveries, EventTexts(self.reader), settings, self.delivering)
         opened.callback(self.mailboxes.close)
         self.publisher = Publisher(

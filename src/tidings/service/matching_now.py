@@ -11,12 +11,13 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from tidings.errors import EventError, FilterError
-from tidings.matching.explain import Explanation, nearest
+import pyarrow as pa
+
+from tidings.errors import EventError
+from tidings.matching.explain import Explanation
 from tidings.model.domain import Domain
 from tidings.model.event import read_record
 from tidings.model.filter.compile import compile_filters
-from tidings.model.filter.parse import parse_filter
 from tidings.model.subscription import Subscription
 from tidings.service.known_domains import KnownDomain
 from tidings.store.catalogue import Catalogue, FilterRow
@@ -27,9 +28,8 @@ _KEPT = 16  # domains with a matcher
 class MatchingNow:
     """Matchers by domain. Any thread may ask; one at a time is answered."""
 
-    def __init__(self, catalogue: Catalogue, max_near: int) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._max_near = max_near
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -41,13 +41,16 @@ class MatchingNow:
             kept = self._current(known)
             rows = [row for row in kept.rows.values() if row.valid_at(position)]
             try:
-                ids = kept.matcher.match([event], [position]).of(0)
+                numbers = kept.matcher.match([event], [position]).of(0)
                 record = read_record(event, known.domain)
             except EventError:  # the domain has changed since: it matches nothing, and is near nothing
                 return [], []
-            matched = [kept.rows[int(number)].subscription for number in ids if int(number) in kept.rows]
-        near = nearest(_read(rows[: self._max_near], known.domain), record, limit)
-        return sorted(set(matched)), near
+            matched = [kept.rows[int(number)].subscription for number in numbers if int(number) in kept.rows]
+        from tidings.matching.nearest import nearest  # as the matcher, with its compiler
+
+        ids = pa.array([row.subscription for row in rows], pa.string())
+        texts = pa.array([row.filter for row in rows], pa.string())
+        return sorted(set(matched)), nearest(ids, texts, known.domain, record, limit)
 
     def _current(self, known: KnownDomain) -> _Kept:
         row = known.row
@@ -94,11 +97,3 @@ def _subscription(row: FilterRow) -> Subscription:
     assert row.valid_from is not None
     ends = None if row.valid_to is None else max(row.valid_to, row.valid_from)
     return Subscription(row.number, row.filter, valid_from=row.valid_from, valid_to=ends)
-
-
-def _read(rows: list[FilterRow], domain: Domain) -> Any:
-    for row in rows:
-        try:
-            yield row.subscription, row.filter, parse_filter(row.filter, domain)
-        except FilterError:
-            continue  # the domain has changed since

@@ -52,5 +52,4 @@ class Settings:
     retain_seconds: float = 60.0  # between looks at what can be removed
     job_kept_seconds: float = 24 * 3600.0
     token_cache_seconds: float = 5.0  # a token that was revoked works for so long
-    max_near_filters: int = 10_000  # that are looked at for an event that nearly matched
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
