@@ -64,7 +64,7 @@ STEP = st.one_of(
     st.dictionaries(st.integers(0, 14), st.lists(st.sampled_from(SUBSCRIPTIONS), unique=True, min_size=1), max_size=8),
     st.tuples(st.just("prune"), st.sampled_from(SUBSCRIPTIONS), st.integers(0, 14)),
     st.tuples(st.just("forget"), st.sampled_from(SUBSCRIPTIONS)),
-    st.tuples(st.just("group"), st.permutations(SUBSCRIPTIONS), st.integers(1, 5)),
+    st.tuples(st.just("group"), st.permutations(SUBSCRIPTIONS), st.integers(0, 5)),
     st.tuples(st.just("kafka"), st.integers(0, 14), st.lists(st.sampled_from(SUBSCRIPTIONS), unique=True, min_size=1)),
     st.just("later"),
 )
@@ -117,6 +117,25 @@ def test_ids_that_are_texts_have_pages_too(tmp_path: Path) -> None:
         assert (store.positions_of("a"), store.positions_of("b"), store.positions_of("c")) == ([1], [1, 2], [1])
     with Notifications(tmp_path / "store") as store:
         assert sorted(store.pairs()) == [(1, "a"), (1, "b"), (1, "c"), (2, "b")]
+
+
+@pytest.mark.usefixtures("pages_always")
+def test_who_is_in_no_group_any_more_has_rows_and_keeps_what_waits_in_pages() -> None:
+    with Notifications(":memory:", max_waiting=4) as store:
+        store.group([[1, 2]])
+        first = matches({1: [1, 2], 2: [1, 2], 3: [1]})
+        store.load([first], query="q", batch=0, version=1, reached={LOG: 3})
+        store.group([[3, 4]])
+        store.load([matches({4: [1, 3, 4], 5: [1, 3]})], query="q", batch=1, version=1, reached={LOG: 5})
+        assert store._ask("SELECT subscription, position FROM notifications") == [(1, 4)]
+        assert store.positions_of(1) == [1, 2, 3, 4]  # in a page of the former group, and in a row
+        assert [one.position for one in store.overflowed(1)] == [5]  # the bound counts both
+        store.group([])
+        assert store.load([first], query="q", batch=0, version=1, reached={LOG: 3}) == 0  # the batch comes again
+        store.prune(dict.fromkeys((1, 2, 3, 4), 5))
+        assert pages(store) == 0
+        store.group([])
+        assert store._ask("SELECT count(*) FROM members") == [(0,)]  # nothing is left of groups that nobody needs
 
 
 @pytest.mark.usefixtures("pages_always")

@@ -6,6 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import apsw
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -273,3 +275,16 @@ def test_mailboxes_are_bounded_and_lose_nothing(room: int, steps: list[Any]) -> 
                 assert store.positions_of(subscription) == sorted(waiting[subscription])
                 assert overflowed(store, subscription) == sorted(over[subscription])
                 assert store.waiting(subscription) == len(waiting[subscription]) <= room
+
+
+def test_a_load_writes_a_page_of_the_file_about_once_however_its_notifications_are_scattered(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    with Notifications(tmp_path / "store", max_waiting=1_000) as store:
+        store._ask("PRAGMA wal_autocheckpoint = 0")
+        for batch in range(2):
+            ids = [draw.choice(4_000, 200, replace=False).tolist() for _ in range(1_000)]
+            table = pa.table({"position": np.arange(1_000) + 1_000 * batch, "subscriptions": ids})
+            store._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            store.load([table], query="q", batch=batch, version=1, reached={})
+        written, size = (tmp_path / "store-wal").stat().st_size, (tmp_path / "store").stat().st_size
+    assert written < 4 * size

@@ -9,6 +9,8 @@ else. To whoever reads, a mailbox is the same: its rows and what the pages of it
   such as a batch that comes again, are rows, without what pages have.
 - What a subscriber acknowledges stays in the page, and is seen by nobody: a page is written anew when half of it is
   such, and goes with its last.
+- Groups are made anew as a whole. Who is in none of the new ones has rows from then on; pages of the former groups are
+  read until all of them is acknowledged. A row of `groupings` without members is the border between the two.
 - Mailboxes stay bounded: of each group it is known how many at most wait for one member. Where that comes near the
   bound it is counted, and where it reaches it the group is dissolved into rows, for which the bound is kept one by one.
 """
@@ -54,6 +56,7 @@ UPGRADE = """
 ROW_BYTES = 12
 PAGE_BYTES = 48
 
+_BORDER = "SELECT coalesce(max(number), 0) FROM groupings WHERE size = 0"  # groups before it are not written to
 _LAST = (1 << 63) - 1
 _DEAD = 0.5  # of a page: then it is written anew
 
@@ -73,10 +76,13 @@ class Batch:
         return len(self.positions)
 
     def rows(self, chosen: npt.NDArray[Any] | None = None) -> list[Row]:
-        ids = self.ids if chosen is None else self.ids.filter(pa.array(chosen))
-        positions, sources = (column if chosen is None else column[chosen] for column in (self.positions, self.sources))
-        names = [self.names[source] for source in sources.tolist()]
-        return list(zip(ids.to_pylist(), names, positions.tolist(), strict=True))
+        """By subscription, as the tree of the file has them: in any other order SQLite, whose cache is small, would
+        write a page of the tree again for nearly every row."""
+        columns: dict[str, Any] = {"id": self.ids, "source": self.sources, "position": self.positions}
+        table = pa.table(columns) if chosen is None else pa.table(columns).filter(pa.array(chosen))
+        table = table.sort_by([("id", "ascending"), ("source", "ascending"), ("position", "ascending")])
+        ids, sources, positions = (np.asarray(table[name]).tolist() for name in ("id", "source", "position"))
+        return list(zip(ids, [self.names[source] for source in sources], positions, strict=True))
 
 
 def batch_of(matches: pa.Table) -> Batch:
@@ -95,7 +101,6 @@ class _Known:
     """Which group subscriptions are written to, and which member of it they are, to look many up at once."""
 
     def __init__(self, rows: list[tuple[Any, int, int]]) -> None:
-        self.count = len(rows)
         numbers = sorted(row for row in rows if isinstance(row[0], int))
         texts = [row for row in rows if isinstance(row[0], str)]
         self._numbers = np.array(numbers, np.int64).reshape(-1, 3)
@@ -129,8 +134,13 @@ class Groups:
     # ------------------------------------------------------------------ groups
 
     def make(self, groups: Iterable[Sequence[str | int]]) -> int:
-        """Write to these groups from now on; pages of earlier ones stay until they are read. Answers how many."""
+        """Write to these groups from now on, and to no others; pages of those stay until they are read.
+
+        Answers how many groups these are.
+        """
         made = 0
+        self._ask("DELETE FROM groupings WHERE size = 0")
+        self._ask("INSERT INTO groupings (size, most) VALUES (0, 0)")
         for subscriptions in groups:
             most = self._most_among(subscriptions)
             self._ask("INSERT INTO groupings (size, most) VALUES (?, ?)", len(subscriptions), most)
@@ -152,8 +162,7 @@ class Groups:
 
     def _forget_empty(self) -> None:
         """Groups that nobody writes to any more, and that have no page left."""
-        current = "SELECT max(grouping) FROM members GROUP BY subscription"
-        gone = f"number NOT IN ({current}) AND number NOT IN (SELECT grouping FROM pages)"
+        gone = f"number < ({_BORDER}) AND number NOT IN (SELECT grouping FROM pages)"
         self._ask(f"DELETE FROM members WHERE grouping IN (SELECT number FROM groupings WHERE {gone})")
         self._ask(f"DELETE FROM groupings WHERE {gone}")
 
@@ -162,9 +171,20 @@ class Groups:
         ((generation,),) = self._ask("SELECT grouped FROM marks")
         if self._cached is None or self._cached[0] != generation:
             # With max(), SQLite takes the other columns from the row that has the greatest.
-            sql = "SELECT subscription, max(grouping), member FROM members GROUP BY subscription"
+            current = f"SELECT * FROM members WHERE grouping > ({_BORDER})"
+            sql = f"SELECT subscription, max(grouping), member FROM ({current}) GROUP BY subscription"
             self._cached = generation, _Known(self._ask(sql))
         return self._cached[1]
+
+    @property
+    def count(self) -> int:
+        """How many groups are written to."""
+        return int(self._ask(f"SELECT count(*) FROM groupings WHERE number > ({_BORDER})")[0][0])
+
+    @property
+    def has_any(self) -> bool:
+        """Whether pages may have something for anybody, of former groups too."""
+        return bool(self._ask("SELECT 1 FROM members LIMIT 1"))
 
     def memberships(self, subscription: str | int) -> list[tuple[int, int]]:
         return self._ask("SELECT grouping, member FROM members WHERE subscription = ?", subscription)
@@ -354,6 +374,7 @@ class Filling:
         self._connection = connection
         self._room = room
         self._known = groups.known
+        self._has_any = groups.has_any
         self._highest: dict[str, int] = dict(connection.execute("SELECT source, position FROM highest"))
         ((self._pruned,),) = list(connection.execute("SELECT pruned FROM marks"))
         self._reached: dict[str, int] = {}
@@ -369,7 +390,7 @@ class Filling:
         np.maximum.at(last, batch.sources, batch.positions)
         for name, position in zip(batch.names, last.tolist(), strict=True):
             self._reached[name] = max(position, self._reached.get(name, -1))
-        if not self._known.count:
+        if not self._has_any:
             return batch.rows()
         grouping, member = self._known.find(batch.ids)
         before = np.array(
@@ -383,7 +404,7 @@ class Filling:
             part = Batch(ids, batch.positions[chosen], batch.sources[chosen], batch.names)
             self._parts.append((part, grouping[chosen], member[chosen]))
         rows = batch.rows(~paged)
-        if (grouping[~fresh] >= 0).any():  # positions come again: they may be in pages
+        if not fresh.all():  # positions come again: they may be in pages
             known = self._groups.among(batch.names, batch.positions[~fresh])
             rows = [row for row in rows if row not in known]
         return rows
@@ -439,13 +460,7 @@ class Filling:
         if pa.types.is_integer(ids.type):
             self.told.update(np.unique(np.asarray(ids)[order[~in_rows]]).tolist())
         chosen = np.flatnonzero(in_rows)
-        left = zip(
-            ids.take(pa.array(order[chosen])).to_pylist(),
-            [names[source] for source in sources[chosen].tolist()],
-            positions[chosen].tolist(),
-            strict=True,
-        )
-        return list(left)
+        return Batch(ids.take(pa.array(order[chosen])), positions[chosen], sources[chosen], names).rows()
 
     def _has_room(self, group: int, members: Members, crowded: dict[int, int]) -> bool:
         """Whether no member's mailbox can overflow; a group that has none is dissolved."""

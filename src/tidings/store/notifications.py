@@ -189,12 +189,23 @@ class Notifications(SqliteFile):
         return dict(self._ask("SELECT source, position FROM reached WHERE query = ?", query))
 
     def group(self, groups: Iterable[Sequence[str | int]]) -> int:
-        """Have these subscriptions in groups from now on, each in one; answers how many there are.
+        """Have these subscriptions in groups from now on, each in one, and others in none; answers how many there are.
 
         Members of a group should be alike, so that an event for one is for many: a few hundred, 65,536 at most.
         """
         with self._writing():
             return self._groups.make(groups)
+
+    @property
+    def groups(self) -> int:
+        """How many groups are written to."""
+        with self._reading():
+            return self._groups.count
+
+    def groups_of(self, subscriptions: Any) -> Any:
+        """The number of the group that each of an array of subscriptions is written to; −1 for none."""
+        with self._reading():
+            return self._groups.known.find(subscriptions)[0]
 
     def positions_of(
         self, subscription: str | int, *, after: int = -1, before: int = _LAST, source: str = LOG, limit: int = -1
@@ -353,7 +364,7 @@ class _Mailboxes:
         self._room = room
         self._groups = groups
         self._mailboxes: dict[Any, _Mailbox] = {}
-        self._grouped = groups.known.count > 0
+        self._grouped = groups.has_any
         self._woken: set[int] = set()
         self._added = 0
 
