@@ -413,7 +413,7 @@ def adapt(
 @app.command()
 def stream(
     source: Annotated[
-        str, typer.Option("--source", metavar="SOURCE", help="log:DIR, files:DIR or kafka:HOST:PORT/TOPIC.")
+        str, typer.Option("--source", metavar="SOURCE", help="log:DIR, files:DIR, feeds:DIR or kafka:HOST:PORT/TOPIC.")
     ],
     subscriptions: Annotated[
         str,

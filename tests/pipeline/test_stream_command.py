@@ -24,6 +24,7 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.commands import stream as command
 from tidings.commands.stream import Request, Usage, read_sink, read_source, read_trigger
+from tidings.pipeline.feeds import FeedEvents
 from tidings.pipeline.sinks import ConsoleSink, KafkaSink, ParquetSink, StoreSink
 from tidings.pipeline.sources import FileEvents, KafkaEvents, LogEvents
 
@@ -38,6 +39,7 @@ KAFKA = {"kafka.bootstrap.servers": "one:9092,two:9092"}
     [
         ("log:data/log", LogEvents("data/log", DOMAIN)),
         ("files:in", FileEvents("in")),
+        ("feeds:in", FeedEvents("in")),
         ("kafka:one:9092,two:9092/t", KafkaEvents(KAFKA | {"subscribe": "t"}, DOMAIN)),
         (
             "kafka:one:9092,two:9092/t?startingOffsets=earliest&kafka.security.protocol=SSL",

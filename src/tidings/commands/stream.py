@@ -19,6 +19,7 @@ from rich.status import Status as Line
 from tidings import pipeline
 from tidings.errors import TidingsError
 from tidings.model.domain import Domain
+from tidings.pipeline.feeds import FeedEvents
 from tidings.pipeline.files import read_frame
 from tidings.pipeline.session import STREAMING
 from tidings.pipeline.sinks import ConsoleSink, KafkaSink, ParquetSink, Sink, StoreSink
@@ -28,7 +29,7 @@ from tidings.pipeline.streaming import Status, Stream, Trigger, stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SOURCES = "log:DIR, files:DIR or kafka:HOST:PORT/TOPIC"
+SOURCES = "log:DIR, files:DIR, feeds:DIR or kafka:HOST:PORT/TOPIC"
 SINKS = "parquet:DIR, store:FILE, kafka:HOST:PORT/TOPIC or console"
 LOOK_SECONDS = 1.0  # between looks at the table of subscriptions
 _UNITS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0}
@@ -118,10 +119,12 @@ def _summary(status: Status, seconds: float, rejected: int) -> str:
 
 def read_source(text: str, domain: Domain | None) -> Source:
     kind, _, place = text.partition(":")
-    if kind not in ("log", "files", "kafka") or not place:
+    if kind not in ("log", "files", "feeds", "kafka") or not place:
         raise Usage(f"--source {text}: events come from {SOURCES}")
     if kind == "files":
         return FileEvents(place)
+    if kind == "feeds":
+        return FeedEvents(place)
     if domain is None:
         raise Usage(f"--source {text}: give --domain FILE, which says what the events' attributes and types are")
     if kind == "log":

@@ -20,6 +20,7 @@ from tidings.pipeline.session import session  # a module has the same name: here
 if TYPE_CHECKING:
     from tidings.pipeline.analysis import Analysis, analyse
     from tidings.pipeline.changes import IndexChanges
+    from tidings.pipeline.feeds import FeedEvents, feed_items
     from tidings.pipeline.history import Backtest, backtest, filter_of
     from tidings.pipeline.index import Index, compile
     from tidings.pipeline.matching import match
@@ -34,6 +35,8 @@ _PLACES = {
     "Analysis": "tidings.pipeline.analysis",
     "analyse": "tidings.pipeline.analysis",
     "IndexChanges": "tidings.pipeline.changes",
+    "FeedEvents": "tidings.pipeline.feeds",
+    "feed_items": "tidings.pipeline.feeds",
     "Backtest": "tidings.pipeline.history",
     "backtest": "tidings.pipeline.history",
     "filter_of": "tidings.pipeline.history",
@@ -56,6 +59,7 @@ __all__ = [
     "Analysis",
     "Backtest",
     "ConsoleSink",
+    "FeedEvents",
     "FileEvents",
     "Index",
     "IndexChanges",
@@ -70,6 +74,7 @@ __all__ = [
     "backtest",
     "compile",
     "domain_of",
+    "feed_items",
     "filter_of",
     "match",
     "session",
