@@ -7,6 +7,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from lxml import etree
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -14,6 +15,7 @@ from tidings import Attribute, Domain, Matcher, pipeline
 from tidings.model.filter.sql import literal_to_sql
 from tidings.model.types import STRING
 from tidings.testing.xml_cases import make_document, make_path
+from tidings.testing.xml_workloads import dtd
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +55,10 @@ def _is_well_formed(text: str) -> bool:
     return not Matcher(["/a"], dialect="xpath").match([text], on_error="reject").rejects
 
 
-def test_batch_and_stream_match_paths_over_a_column(spark: SparkSession, documents: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("placement", ["auto", "sonnet"])
+def test_batch_and_stream_match_paths_over_a_column(
+    spark: SparkSession, documents: list[str], tmp_path: Path, placement: str
+) -> None:
     paths = plain_paths(Random(5), PATHS)
     filters = {
         i: f"xpath_boolean(body, {literal_to_sql(path, STRING)})" + (" AND lang = 'en'" if i % 3 else "")
@@ -71,13 +76,13 @@ def test_batch_and_stream_match_paths_over_a_column(spark: SparkSession, documen
     assert len(found) > 100
     frame = spark.createDataFrame(events).repartition(2)
     subscriptions = spark.createDataFrame(pa.table({"id": list(filters), "filter": list(filters.values())}))
-    index = pipeline.compile(subscriptions, domain=NEWS)
-    batch = pipeline.match(frame, index).select("n", "subscriptions").collect()
+    index = pipeline.compile(subscriptions, domain=NEWS, sample=events)
+    batch = pipeline.match(frame, index, placement=placement).select("n", "subscriptions").collect()
     assert {row["n"]: sorted(row["subscriptions"]) for row in batch} == expected
     frame.write.parquet(str(tmp_path / "events"))
     stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "events"))
     query = (
-        pipeline.match(stream, index)
+        pipeline.match(stream, index, placement=placement)
         .writeStream.format("parquet")
         .option("path", str(tmp_path / "out"))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -87,3 +92,24 @@ def test_batch_and_stream_match_paths_over_a_column(spark: SparkSession, documen
     assert query.awaitTermination(120)
     streamed = spark.read.parquet(str(tmp_path / "out")).collect()
     assert {row["n"]: sorted(row["subscriptions"]) for row in streamed} == expected
+
+
+def test_sonnet_finds_what_lxml_finds_and_documents_go_where_their_groups_are(spark: SparkSession) -> None:
+    workload = dtd(queries=600, documents=80)
+    trees = [etree.fromstring(document).getroottree() for document in workload.documents]
+    judged = {
+        (n, i)
+        for i, query in enumerate(map(etree.XPath, workload.queries))
+        for n, tree in enumerate(trees)
+        if query(tree)
+    }
+    texts = [f"xpath_boolean(body, {literal_to_sql(query, STRING)})" for query in workload.queries]
+    events = pa.table({"n": range(80), "lang": ["en"] * 80, "body": [one.decode() for one in workload.documents]})
+    subscriptions = spark.createDataFrame(pa.table({"id": range(600), "filter": texts}))
+    index = pipeline.compile(subscriptions, domain=NEWS, sample=events)
+    frame = spark.createDataFrame(events).repartition(2)
+    pairs = pipeline.match(frame, index, placement="sonnet", output="pairs").select("n", "subscription").collect()
+    assert sorted((row["n"], row["subscription"]) for row in pairs) == sorted(judged)
+    assert len(judged) > 300
+    counts = pipeline.match(frame, index, placement="sonnet", output="counts").select("n", "matches").collect()
+    assert {row["n"]: row["matches"] for row in counts} == {n: sum(m == n for m, _ in judged) for n in range(80)}
