@@ -17,11 +17,11 @@ from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from tidings.client import transport
+from tidings.client import Notification, transport
 from tidings.commands import backtest_service, domain, subscriptions, token
 from tidings.commands.explain import explain
 from tidings.commands.publish import publish
-from tidings.commands.pull import pull
+from tidings.commands.pull import line_of, pull
 from tidings.commands.subscribe import subscribe
 from tidings.commands.tail import tail
 from tidings.commands.wrong_filter import WrongFilterError
@@ -191,6 +191,14 @@ def test_a_subscription_s_id_is_what_is_printed(run: Run, service: FakeService) 
     assert "tidings pull dear" in ran.err
     made = service.subscriptions["dear"]
     assert (made["filter"], made["labels"], made["start"]) == ("price > 3", {"team": "oil"}, {"position": 17})
+
+
+def test_nodes_are_asked_for_and_printed_in_place_of_the_event(run: Run, service: FakeService) -> None:
+    run("subscribe", "quotes", "xpath_boolean(a, '/b')", "--id", "dear", "--select", "nodes")
+    assert service.subscriptions["dear"]["select"] == "nodes"
+    run("subscriptions", "change", "dear", "--select", "document")
+    assert json.loads(service.requests[-1].content) == {"select": "document"}
+    assert line_of(Notification(3, {}, ("<b>é</b>", "1"))) == '{"position": 3, "nodes": ["<b>é</b>", "1"]}'
 
 
 def test_a_webhook_s_secret_is_shown_once(run: Run, service: FakeService) -> None:

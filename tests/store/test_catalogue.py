@@ -503,8 +503,33 @@ def test_a_catalogue_of_another_format_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE catalogue SET format = 99")
     other.close()
-    with pytest.raises(CatalogueError, match="has format 99, and this is Tidings with format 1"):
+    with pytest.raises(CatalogueError, match="has format 99, and this is Tidings with format 2"):
         Catalogue(path)
+
+
+def test_a_catalogue_of_the_first_format_is_upgraded_and_keeps_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "catalogue"
+    before = Catalogue(path)
+    before.put_domain("ada", "flights", "{}", inferred=False)
+    made = before.create(new("commute"))
+    before.close()
+    with sqlite3.connect(path) as first:
+        first.execute('ALTER TABLE subscriptions DROP COLUMN "select"')
+        first.execute("UPDATE catalogue SET format = 1")
+    first.close()
+    for _ in range(2):
+        catalogue = Catalogue(path)
+        assert catalogue.get("ada", "commute") == made
+        catalogue.close()
+
+
+def test_what_is_delivered_of_events_is_kept_and_changed(known: Catalogue) -> None:
+    assert known.create(new("a")).select == "document"
+    assert known.create(new("b", select="nodes")).select == "nodes"
+    assert known.update("ada", "a", select="nodes").select == "nodes"
+    for change in (lambda: known.create(new(select="all")), lambda: known.update("ada", "a", select="all")):
+        with pytest.raises(CatalogueError, match="select: 'all' cannot be selected; there are document, nodes"):
+            change()
 
 
 def test_nobody_else_may_read_the_file(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ class Subscription:
     id: str
     domain: str
     filter: str
+    select: str  # "document", or "nodes": those that the filter's paths select are delivered in the event's place
     mode: str  # "pull", "sse" or "webhook"
     url: str | None  # of a webhook
     state: str  # "active", "paused", "replaying", "disabled" or "expired"
@@ -67,7 +68,8 @@ class Notification:
     """An event that a subscription asked for, and where it is in the log."""
 
     position: int
-    event: dict[str, Any]
+    event: dict[str, Any]  # empty where nodes are delivered in its place
+    nodes: tuple[str, ...] | None = None  # elements as XML, attributes and texts as they are
 
     @property
     def data(self) -> dict[str, Any]:
@@ -156,6 +158,7 @@ def subscription_of(json: dict[str, Any], *, secret: str | None = None) -> Subsc
         id=json["id"],
         domain=json["domain"],
         filter=json["filter"],
+        select=json.get("select", "document"),
         mode=delivery.get("mode", "pull"),
         url=delivery.get("url"),
         state=json.get("state", "active"),
@@ -179,7 +182,8 @@ def read_pulled(answer: Answer) -> Pulled:
 
 
 def notification_of(json: dict[str, Any]) -> Notification:
-    return Notification(json["position"], json["event"])
+    nodes = json.get("nodes")
+    return Notification(json["position"], json.get("event") or {}, None if nodes is None else tuple(nodes))
 
 
 def dead_letter_of(json: dict[str, Any]) -> DeadLetter:

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from tidings.client import answers, calls
-from tidings.client.calls import KEEP, DomainForm, Expiry, Keep, Mode, Start
+from tidings.client.calls import KEEP, DomainForm, Expiry, Keep, Mode, Selection, Start
 from tidings.client.encoding import BATCH_BYTES, BATCH_EVENTS, Event
 from tidings.client.flows import Flow, Flows, Give, Lost, Open, Read, Send, Sleep, Step
 from tidings.client.retrying import Retries
@@ -89,22 +89,23 @@ class AsyncClient:
     async def subscribe(
         self, domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
         secret: str | None = None, start: Start = "latest", expires: Expiry = None,
-        labels: Mapping[str, str] | None = None, paused: bool = False,
+        labels: Mapping[str, str] | None = None, paused: bool = False, select: Selection = "document",
     ) -> answers.Subscription:  # fmt: skip
         body = calls.subscription_body(
             domain, filter, id=id, mode=mode, url=url, secret=secret, start=start, expires=expires, labels=labels,
-            paused=paused,
+            paused=paused, select=select,
         )  # fmt: skip
         return await self._run(self._flows.ask(calls.create(body)))
 
     async def replace_subscription(
         self, id: str, domain: str, filter: str, *, mode: Mode = "pull", url: str | None = None,
         secret: str | None = None, expires: Expiry = None, labels: Mapping[str, str] | None = None,
-        paused: bool = False,
+        paused: bool = False, select: Selection = "document",
     ) -> answers.Subscription:  # fmt: skip
         body = calls.subscription_body(
-            domain, filter, mode=mode, url=url, secret=secret, expires=expires, labels=labels, paused=paused
-        )
+            domain, filter, mode=mode, url=url, secret=secret, expires=expires, labels=labels, paused=paused,
+            select=select,
+        )  # fmt: skip
         return await self._run(self._flows.ask(calls.replace(id, body)))
 
     async def subscription(self, id: str) -> answers.Subscription:
@@ -119,10 +120,12 @@ class AsyncClient:
     async def change(
         self, id: str, *, filter: str | None = None, paused: bool | None = None, expires: Expiry | Keep = KEEP,
         labels: Mapping[str, str | None] | None = None, mode: Mode | None = None, url: str | None = None,
-        secret: str | None = None,
+        secret: str | None = None, select: Selection | None = None,
     ) -> answers.Subscription:  # fmt: skip
         delivery = None if mode is None else calls.delivery_body(mode, url, secret)
-        call = calls.change(id, filter=filter, delivery=delivery, paused=paused, expires=expires, labels=labels)
+        call = calls.change(
+            id, filter=filter, delivery=delivery, paused=paused, expires=expires, labels=labels, select=select
+        )
         return await self._run(self._flows.ask(call))
 
     async def pause(self, id: str) -> answers.Subscription:

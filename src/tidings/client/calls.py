@@ -22,6 +22,7 @@ from tidings.model.domain import Domain
 T = TypeVar("T")
 
 Mode: TypeAlias = Literal["pull", "sse", "webhook"]
+Selection: TypeAlias = Literal["document", "nodes"]  # what is delivered
 Start: TypeAlias = "Literal['latest', 'earliest'] | int | dt.datetime"
 Expiry: TypeAlias = "dt.datetime | dt.timedelta | str | None"
 DomainForm: TypeAlias = "Domain | Mapping[str, Any] | Iterable[Attribute | Mapping[str, Any]]"
@@ -111,7 +112,7 @@ def new_secret() -> str:
 def subscription_body(
     domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
     secret: str | None = None, start: Start = "latest", expires: Expiry = None,
-    labels: Mapping[str, str] | None = None, paused: bool = False,
+    labels: Mapping[str, str] | None = None, paused: bool = False, select: Selection = "document",
 ) -> dict[str, Any]:  # fmt: skip
     body: dict[str, Any] = {"domain": domain, "filter": filter, "delivery": delivery_body(mode, url, secret)}
     if id is not None:
@@ -124,6 +125,8 @@ def subscription_body(
         body["labels"] = dict(labels)
     if paused:
         body["paused"] = True
+    if select != "document":
+        body["select"] = select
     return body
 
 
@@ -159,14 +162,15 @@ def subscription(id: str) -> Call[answers.Subscription]:
 
 def change(
     id: str, *, filter: str | None = None, delivery: dict[str, str] | None = None, paused: bool | None = None,
-    expires: Expiry | Keep = KEEP, labels: Mapping[str, str | None] | None = None,
+    expires: Expiry | Keep = KEEP, labels: Mapping[str, str | None] | None = None, select: Selection | None = None,
 ) -> Call[answers.Subscription]:  # fmt: skip
     given: dict[str, Any] = {"filter": filter, "delivery": delivery, "paused": paused, "labels": labels}
+    given["select"] = select
     patch = {key: value for key, value in given.items() if value is not None}
     if not isinstance(expires, Keep):
         patch["expires"] = None if expires is None else _expiry(expires)
     if not patch:
-        raise ValueError("a change changes something: give filter, delivery, paused, expires or labels")
+        raise ValueError("a change changes something: give filter, select, delivery, paused, expires or labels")
     return Call("PATCH", _subscription(id), answers.read_subscription, body=_json(patch), content_type=MERGE_PATCH)
 
 

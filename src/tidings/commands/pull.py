@@ -51,4 +51,5 @@ def pull(
 
 
 def line_of(notification: Notification) -> str:
-    return as_line({"position": notification.position, "event": notification.event})
+    what = {"event": notification.event} if notification.nodes is None else {"nodes": list(notification.nodes)}
+    return as_line({"position": notification.position, **what})

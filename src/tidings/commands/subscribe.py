@@ -17,6 +17,11 @@ _DURATION = re.compile(r"(\d+)\s*(s|m|h|d|w)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+class Select(StrEnum):
+    document = "document"
+    nodes = "nodes"
+
+
 class Mode(StrEnum):
     pull = "pull"
     sse = "sse"
@@ -43,6 +48,9 @@ def subscribe(
     labels: Annotated[
         list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="To find it by; as many as you like.")
     ] = None,
+    select: Annotated[
+        Select, typer.Option("--select", help="Deliver events, or the nodes that the filter's paths over XML select.")
+    ] = Select.document,
     paused: Annotated[bool, typer.Option("--paused", help="Deliver nothing before it is resumed.")] = False,
     url: Url = None,
     token_file: TokenFile = None,
@@ -53,6 +61,7 @@ def subscribe(
       tidings subscribe quotes "symbol = 'ACME' AND price > 8.30" --id dear
       tidings subscribe quotes "price > 8.30" --webhook https://example.org/hook --label team=oil
       tidings subscribe flights "dep_delay > 300" --start earliest --expires 7d
+      tidings subscribe feeds "xpath_boolean(document, '//item[author]/link')" --select nodes
     """
     if webhook is not None and mode not in (None, Mode.webhook):
         raise typer.BadParameter(f"--webhook is a mode of its own; leave out --mode {mode}")
@@ -66,6 +75,7 @@ def subscribe(
         made = client.subscribe(
             domain, filter, id=id, mode=chosen, url=webhook, secret=secret, start=read_start(start),
             expires=None if expires is None else read_expiry(expires), labels=read_labels(labels or []), paused=paused,
+            select=select.value,
         )  # fmt: skip
     typer.echo(made.id)
     if made.secret is not None and secret is None:

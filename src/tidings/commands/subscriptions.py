@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tidings.client.calls import Selection
 from tidings.commands.connection import TokenFile, Url, about_filter, as_line, connected, sub_app
-from tidings.commands.subscribe import read_expiry, read_labels
+from tidings.commands.subscribe import Select, read_expiry, read_labels
 
 if TYPE_CHECKING:
     from tidings.client import Subscription
@@ -68,6 +69,7 @@ def show(id: Id, url: Url = None, token_file: TokenFile = None) -> None:
 def change(
     id: Id,
     filter: Annotated[str | None, typer.Option("--filter", metavar="FILTER", help="Another filter.")] = None,
+    select: Annotated[Select | None, typer.Option("--select", help="Deliver events, or nodes of XML.")] = None,
     expires: Annotated[
         str | None, typer.Option("--expires", metavar="WHEN", help="After 30m, 12h, 7d, at a time, or never.")
     ] = None,
@@ -77,15 +79,16 @@ def change(
     token_file: TokenFile = None,
 ) -> None:
     """Change a subscription while it lives: no event is missed, none is matched by both filters."""
-    if filter is None and expires is None and not labels and not without:
-        raise typer.BadParameter("say what is to change: --filter, --expires, --label or --no-label")
+    if filter is None and select is None and expires is None and not labels and not without:
+        raise typer.BadParameter("say what is to change: --filter, --select, --expires, --label or --no-label")
     patch = {**read_labels(labels or []), **dict.fromkeys(without or [])}
     with connected(url, token_file) as client, about_filter(filter or ""):
+        wanted: Selection | None = None if select is None else select.value
         if expires is None:
-            changed = client.change(id, filter=filter, labels=patch or None)
+            changed = client.change(id, filter=filter, select=wanted, labels=patch or None)
         else:
             until = None if expires == "never" else read_expiry(expires)
-            changed = client.change(id, filter=filter, labels=patch or None, expires=until)
+            changed = client.change(id, filter=filter, select=wanted, labels=patch or None, expires=until)
     _print(changed)
 
 

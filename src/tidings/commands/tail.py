@@ -72,8 +72,10 @@ def _watched(client: Client, subscription: str, filter: str | None) -> Iterator[
 
 
 def _shown(notification: Notification) -> Text:
-    """The position, and the event's own attributes."""
+    """The position, and the event's own attributes, or the nodes that were selected."""
     text = Text(f"{notification.position:>10}  ", "dim")
+    if notification.nodes is not None:
+        return text.append("  ".join(notification.nodes))
     for name, value in notification.data.items():
         text.append(f"{name} ", "dim").append(value if isinstance(value, str) else as_line(value)).append("  ")
     return text

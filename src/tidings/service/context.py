@@ -24,6 +24,7 @@ from tidings.service.publishing import Publisher
 from tidings.service.pulling import Pulling
 from tidings.service.retention import Retention
 from tidings.service.security import Tokens
+from tidings.service.selecting import Selecting
 from tidings.service.settings import Settings
 from tidings.service.subscribing import Subscribing
 from tidings.service.webhook_sending import Sender
@@ -64,7 +65,10 @@ class Context:
         self.domains = KnownDomains(self.catalogue, self.storing)
         self.subscriptions = KnownSubscriptions(self.catalogue, self.storing)
         self.matching = MatchingNow(self.catalogue)
-        self.mailboxes = Mailboxes(data, self.deliveries, EventTexts(self.reader), settings, self.delivering)
+        self.mailboxes = Mailboxes(
+            data, self.deliveries, EventTexts(self.reader), Selecting(self.catalogue, self.domains), settings,
+            self.delivering,
+        )  # fmt: skip
         opened.callback(self.mailboxes.close)
         self.publisher = Publisher(
             self.log, self.domains, self.bodies, self.lag, self.metrics, settings, self.reading

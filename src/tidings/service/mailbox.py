@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tidings.errors import TidingsError
 from tidings.service.data_directory import DataDirectory
 from tidings.service.event_texts import EventTexts
+from tidings.service.selecting import Selecting
 from tidings.service.settings import Settings
 from tidings.store.catalogue import SubscriptionRow
 from tidings.store.deliveries import DeadLetter, Deliveries
@@ -33,7 +34,13 @@ class Waiting(NamedTuple):
     """A notification that can be delivered."""
 
     position: int
-    text: str  # of the event, as JSON
+    text: str  # as JSON
+    what: str = "event"  # "event", or "nodes" where those are asked for
+
+    @property
+    def member(self) -> str:
+        """It as a member of a JSON object."""
+        return f'"{self.what}":{self.text}'
 
 
 class Taken(NamedTuple):
@@ -55,11 +62,13 @@ class Mailboxes:
     """Reads the mailboxes of all domains. The reading methods are for threads, the waking ones for the loop."""
 
     def __init__(
-        self, data: DataDirectory, deliveries: Deliveries, texts: EventTexts, settings: Settings, executor: Executor
-    ) -> None:
+        self, data: DataDirectory, deliveries: Deliveries, texts: EventTexts, selecting: Selecting, settings: Settings,
+        executor: Executor,
+    ) -> None:  # fmt: skip
         self._data = data
         self._deliveries = deliveries
         self._texts = texts
+        self._selecting = selecting
         self._settings = settings
         self._executor = executor
         self._boxes: dict[str, _Box] = {}
@@ -95,8 +104,8 @@ class Mailboxes:
                 if text is None:  # nobody can have it any more, and nobody is to lose it in silence
                     self._deliveries.dead(row.key, position, RETAINED)
                 else:
-                    waiting.append(Waiting(position, text))
-                    size += len(text)
+                    waiting.append(self._wanted(row, position, text))
+                    size += len(waiting[-1].text)
                 after = position
                 if size > self._settings.max_answer_bytes:
                     return Taken(waiting, after)
@@ -137,8 +146,14 @@ class Mailboxes:
             if text is None:
                 self._deliveries.dead(row.key, position, RETAINED)
             else:
-                waiting.append(Waiting(position, text))
+                waiting.append(self._wanted(row, position, text))
         return waiting
+
+    def _wanted(self, row: SubscriptionRow, position: int, text: str) -> Waiting:
+        """What of an event the subscriber wants."""
+        if row.select == "nodes":
+            return Waiting(position, self._selecting.nodes(row, position, text), "nodes")
+        return Waiting(position, text)
 
     def dead_letters(self, row: SubscriptionRow, after: int, limit: int) -> list[tuple[DeadLetter, str | None]]:
         """What could not be delivered, and the events, where they are still there."""

@@ -56,6 +56,11 @@ _DELIVERY = {
 _PLACE = {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "format": "date-time"}]}
 _CHANGEABLE: dict[str, Any] = {
     "filter": {"type": "string", "examples": ["price < 100 AND exchange = 'NYSE'"]},
+    "select": {
+        "enum": ["document", "nodes"],
+        "default": "document",
+        "description": "What is delivered: the event, or the nodes that the filter's paths over XML select in it",
+    },
     "delivery": _DELIVERY,
     "expires": {"type": ["string", "null"], "format": "date-time"},
     "labels": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},

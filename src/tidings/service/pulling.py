@@ -201,12 +201,12 @@ def read_last_event_id(text: str | None) -> int | None:
 
 
 def _page(waiting: list[Waiting], cursor: str) -> Response:
-    listed = ",".join(f'{{"position":{position},"event":{text}}}' for position, text in waiting)
+    listed = ",".join(f'{{"position":{one.position},{one.member}}}' for one in waiting)
     return Response(f'{{"notifications":[{listed}],"cursor":"{cursor}"}}', media_type="application/json")
 
 
 def _sent(waiting: Waiting, *, with_id: bool = True) -> bytes:
     # The log keeps each text in one line; a carriage return would end a line of the stream, and in JSON is but a space.
-    text = waiting.text.replace("\r", " ")
+    member = waiting.member.replace("\r", " ")
     id_ = f"id: {waiting.position}\n" if with_id else ""
-    return f'{id_}event: notification\ndata: {{"position":{waiting.position},"event":{text}}}\n\n'.encode()
+    return f'{id_}event: notification\ndata: {{"position":{waiting.position},{member}}}\n\n'.encode()

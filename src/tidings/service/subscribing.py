@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
+from tidings.matching.paths.selected import selects_nodes
 from tidings.model.filter.parse import parse_filter
 from tidings.service.background import Background
 from tidings.service.creating import Creating
@@ -70,7 +71,7 @@ class Subscribing:
 
     async def create(self, tenant: str, form: Form) -> SubscriptionRow:
         """Make a subscription; when this answers, every event that is published gets to it."""
-        await self.check_filter(tenant, form.domain, form.filter)
+        await self.check_filter(tenant, form.domain, form.filter, form.select)
         new = NewSubscription(
             tenant=tenant,
             domain=form.domain,
@@ -79,6 +80,7 @@ class Subscribing:
             delivery=form.delivery.mode,
             url=form.delivery.url,
             secret=form.delivery.secret,
+            select=form.select,
             labels=form.labels,
             expires=form.expires,
             paused=form.paused,
@@ -112,8 +114,9 @@ class Subscribing:
 
     async def change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
         """Change a subscription; when this answers, the change is in force for every event that is published."""
-        if patch.filter is not None and patch.filter != row.filter:
-            await self.check_filter(row.tenant, row.domain, patch.filter)
+        filter, select = patch.filter or row.filter, patch.select or row.select
+        if (filter, select) != (row.filter, row.select):
+            await self.check_filter(row.tenant, row.domain, filter, select)
         changed: SubscriptionRow = await self._do(self._change, row, patch)
         self._changed(changed)
         return changed
@@ -131,6 +134,8 @@ class Subscribing:
             changes["labels"] = patch.labels
         if patch.paused is not None:
             changes["paused"] = patch.paused
+        if patch.select is not None:
+            changes["select"] = patch.select
         if changes:
             self._catalogue.update(row.tenant, row.id, **changes)
         if patch.filter is not None and patch.filter != row.filter:
@@ -147,10 +152,14 @@ class Subscribing:
         self._webhooks.removed(row.key)
         self._mailboxes.nudge(row.key)
 
-    async def check_filter(self, tenant: str, domain: str, filter: str) -> None:
-        """Refuse a filter that its domain cannot have."""
+    async def check_filter(self, tenant: str, domain: str, filter: str, select: str) -> None:
+        """Refuse a filter that its domain cannot have, or that has no paths where nodes are to be selected."""
         known = await self._domains.required(tenant, domain, pointer="/domain")
-        await self._do(parse_filter, filter, known.domain)
+        tree = await self._do(parse_filter, filter, known.domain)
+        if select == "nodes" and not selects_nodes(tree):
+            raise invalid(
+                "nodes are selected by paths, and the filter has none; write xpath_boolean(…, '/…')", "/select"
+            )
 
     def _now(self, tenant: str, id: str) -> SubscriptionRow | None:
         return self._catalogue.get(tenant, id)

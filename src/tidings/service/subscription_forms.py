@@ -19,13 +19,14 @@ from tidings.service.problems import Problem, invalid, pointer_to, shown
 from tidings.service.security import check_webhook_url
 from tidings.service.webhook_sending import SECRET_PREFIX
 from tidings.store.catalogue import SubscriptionRow
+from tidings.store.catalogue.rows import SELECTIONS
 
 MAX_FILTER = 100_000  # characters
 MAX_LABELS, MAX_LABEL = 64, 255
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:@+=-]{0,254}")
 _MODES = ("pull", "sse", "webhook")
-_CREATED = ("id", "domain", "filter", "delivery", "start", "expires", "labels", "paused")
-_PATCHED = ("filter", "delivery", "expires", "labels", "paused")
+_CREATED = ("id", "domain", "filter", "select", "delivery", "start", "expires", "labels", "paused")
+_PATCHED = ("filter", "select", "delivery", "expires", "labels", "paused")
 
 Start: TypeAlias = "str | int | dt.datetime"  # "latest", "earliest", a position, a time
 
@@ -52,6 +53,7 @@ class Form:
     expires: int | None
     labels: dict[str, str]
     paused: bool
+    select: str = "document"
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Patch:
     forget_expires: bool = False
     labels: dict[str, str] | None = None
     paused: bool | None = None
+    select: str | None = None
 
 
 def read_form(body: Mapping[str, Any], *, id: str | None = None, development: bool) -> Form:
@@ -87,6 +90,7 @@ def read_form(body: Mapping[str, Any], *, id: str | None = None, development: bo
         None if body.get("expires") is None else _expires(body["expires"]),
         _labels(body.get("labels") or {}, {}),
         _boolean(body.get("paused", False), "/paused"),
+        _selection(body.get("select")),
     )
 
 
@@ -118,12 +122,13 @@ def read_patch(body: Mapping[str, Any], row: SubscriptionRow, *, development: bo
         if "labels" in body
         else None,
         None if body.get("paused") is None else _boolean(body["paused"], "/paused"),
+        _selection(body["select"]) if "select" in body else None,
     )
 
 
 def patch_of(form: Form) -> Patch:
     """The whole of a subscription in place of what it was."""
-    return Patch(form.filter, form.delivery, form.expires, form.expires is None, form.labels, form.paused)
+    return Patch(form.filter, form.delivery, form.expires, form.expires is None, form.labels, form.paused, form.select)
 
 
 def written_subscription(row: SubscriptionRow, *, secret: str | None = None) -> dict[str, Any]:
@@ -139,6 +144,7 @@ def written_subscription(row: SubscriptionRow, *, secret: str | None = None) -> 
         "id": row.id,
         "domain": row.domain,
         "filter": row.filter,
+        "select": row.select,
         "delivery": delivery,
         "start": start,
         "expires": None if row.expires is None else written_time(row.expires),
@@ -224,6 +230,14 @@ def _secret(value: object) -> str:
             pass
     raise invalid(f"a secret is {SECRET_PREFIX} and 24 to 64 bytes in base64; leave it out to have one made",
                   "/delivery/secret")  # fmt: skip
+
+
+def _selection(value: object) -> str:
+    if value is None:
+        return SELECTIONS[0]
+    if not isinstance(value, str) or value not in SELECTIONS:
+        raise invalid(f"what is delivered is one of {', '.join(SELECTIONS)}, not {shown(value)}", "/select")
+    return value
 
 
 def _start(value: object) -> Start:

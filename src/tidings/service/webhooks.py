@@ -231,8 +231,8 @@ class Webhooks:
             return False
         assert row.url is not None
         assert row.secret is not None
-        position, text = notification
-        outcome = await self._sender.send(row.url, row.secret, f"{row.id}.{position}", _payload(row, position, text))
+        position = notification.position
+        outcome = await self._sender.send(row.url, row.secret, f"{row.id}.{position}", _payload(row, notification))
         current = await self._subscriptions.find(row.tenant, row.id)
         if current is None or current.key != row.key:
             return False  # it was deleted meanwhile
@@ -277,13 +277,13 @@ class Webhooks:
         _logger.warning("webhook of subscription %s: %s, so it is disabled", row.id, GONE)
 
 
-def _payload(row: SubscriptionRow, position: int, text: str) -> str:
-    """As Standard Webhooks has it: type, timestamp, data. The event is as it was published."""
+def _payload(row: SubscriptionRow, notification: Waiting) -> str:
+    """As Standard Webhooks has it: type, timestamp, data. An event is as it was published."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     id_ = json.dumps(row.id, ensure_ascii=False)
     return (
         f'{{"type":"tidings.notification","timestamp":"{stamp}","data":{{"subscription":{id_},'
-        f'"domain":"{row.domain}","position":{position},"event":{text}}}}}'
+        f'"domain":"{row.domain}","position":{notification.position},{notification.member}}}}}'
     )
 
 

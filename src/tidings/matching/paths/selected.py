@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tidings.errors import EventError
 from tidings.model.filter.interpret import evaluate
 from tidings.model.filter.tree import Expression, Literal, Not, Path, XPathBoolean, operands_of
 from tidings.model.xpath.select import selected_nodes
+
+
+def selects_nodes(expression: Expression) -> bool:
+    """Whether a filter has paths that select anything: those under NOT do not."""
+    match expression:
+        case Not():
+            return False
+        case XPathBoolean():
+            return True
+    return any(map(selects_nodes, operands_of(expression)))
 
 
 def selected_by(expression: Expression, record: Mapping[Path, Any]) -> list[str]:
@@ -17,5 +28,8 @@ def selected_by(expression: Expression, record: Mapping[Path, Any]) -> list[str]
             return []
         case XPathBoolean(operand, Literal(str(path))):
             document = evaluate(operand, record)
-            return selected_nodes(document, path) if evaluate(expression, record) else []
+            try:
+                return selected_nodes(document, path) if isinstance(document, str) else []
+            except EventError:
+                return []
     return [node for operand in operands_of(expression) for node in selected_by(operand, record)]

@@ -6,23 +6,29 @@ from functools import lru_cache
 
 from lxml import etree
 
-from tidings.model.xpath.document import parse_document
-from tidings.model.xpath.names import with_prefixes
+from tidings.model.xpath.document import TEXT, Nodes, parse_document
+from tidings.model.xpath.interpret import Document
+from tidings.model.xpath.parse import parse_path
+
+_parsed = lru_cache(maxsize=1024)(parse_path)
 
 
 def selected_nodes(document: str | bytes, path: str) -> list[str]:
     """Elements as XML, attributes and texts as they are, in the document's order; raises EventError for no document."""
     root = parse_document(document)
-    found = _compiled(path)(root.getroottree())
-    return [
-        etree.tostring(node, encoding="unicode", with_tail=False) if isinstance(node, etree._Element) else str(node)
-        for node in found
-    ]
+    nodes = Nodes()
+    nodes.add(root)
+    names = list(nodes.numbers)
+    read = Document(names, nodes.names, nodes.ends, nodes.starts, nodes.stops, b"".join(nodes.text))
+    chosen = set(read.select(_parsed(path)))
+    elements = (element for element in root.iter() if isinstance(element.tag, str))  # in the order of the columns
+    written = []
+    for node, number in enumerate(nodes.names):
+        element = None if names[number] == TEXT or names[number][0] == "@" else next(elements)
+        if node in chosen:
+            written.append(read.string(node) if element is None else _written(element))
+    return written
 
 
-@lru_cache(maxsize=1024)
-def _compiled(path: str) -> etree.XPath:
-    text, namespaces = with_prefixes(path)
-    if not text.startswith("/"):
-        text = f"/{text}"  # from the document, as in a query
-    return etree.XPath(text, namespaces=namespaces, smart_strings=False)
+def _written(element: etree._Element) -> str:
+    return str(etree.tostring(element, encoding="unicode", with_tail=False))

@@ -132,10 +132,23 @@ class Database:
             self._prepare_postgresql()
         with self.reading(schema.ALL_TENANTS) as connection:
             found = connection.execute(_only_row).scalar_one_or_none()
+        if found in schema.UPGRADES:
+            found = self._upgrade()
         if found != schema.FORMAT:
             raise CatalogueError(
                 f"catalogue: {self.place} has format {found}, and this is Tidings with format {schema.FORMAT}"
             )
+
+    def _upgrade(self) -> int:
+        """Make a catalogue of an earlier format one of this; answers its format. Whoever comes later finds it done."""
+        with self.writing(schema.ALL_TENANTS) as connection:
+            found = int(connection.execute(_only_row.with_for_update()).scalar_one())
+            while found in schema.UPGRADES:
+                for statement in schema.UPGRADES[found]:
+                    connection.exec_driver_sql(statement)
+                found += 1
+            connection.execute(sa.update(schema.catalogue).values(format=found))
+        return found
 
     def _prepare_sqlite(self) -> None:
         with self._translated("open"), self._engine.connect() as connection:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 DELIVERIES = ("pull", "sse", "webhook")
+SELECTIONS = ("document", "nodes")
 STATES = ("pending", "active", "replaying", "paused", "disabled", "expired")
 
 
@@ -76,6 +77,7 @@ class NewSubscription:
     delivery: str = "pull"
     url: str | None = None
     secret: str | None = field(default=None, repr=False)  # that webhooks are signed with
+    select: str = "document"  # one of SELECTIONS
     labels: Mapping[str, str] = field(default_factory=dict)
     expires: int | None = None
     paused: bool = False
@@ -94,6 +96,7 @@ class SubscriptionRow:
     delivery: str  # one of DELIVERIES
     url: str | None
     secret: str | None = field(repr=False)
+    select: str  # one of SELECTIONS: whether events are delivered, or the nodes that the filter's paths select in them
     labels: dict[str, str]
     created: int
     updated: int
@@ -133,6 +136,7 @@ class SubscriptionChanges(TypedDict, total=False):
     delivery: str
     url: str | None
     secret: str | None
+    select: str
     labels: Mapping[str, str]
     expires: int | None
     paused: bool

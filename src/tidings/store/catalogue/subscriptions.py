@@ -19,6 +19,7 @@ from tidings.store.catalogue.errors import CatalogueConflictError, CatalogueErro
 from tidings.store.catalogue.filters import COLUMNS, end_filters, rows_of, touch_domains
 from tidings.store.catalogue.rows import (
     DELIVERIES,
+    SELECTIONS,
     STATES,
     FilterRow,
     NewSubscription,
@@ -262,6 +263,7 @@ def _required(connection: Connection, tenant: str, id: str) -> Found:
 def _checked(new: NewSubscription) -> NewSubscription:
     if new.delivery not in DELIVERIES:
         raise CatalogueError(f"delivery: '{new.delivery}' is no way to deliver; there are {', '.join(DELIVERIES)}")
+    _check_selection(new.select)
     if new.id is not None and not 0 < len(new.id) <= MAX_ID_LENGTH:
         raise CatalogueError(f"id: has {len(new.id)} characters; give 1 to {MAX_ID_LENGTH}")
     plain(new.filter, "filter")
@@ -270,6 +272,11 @@ def _checked(new: NewSubscription) -> NewSubscription:
             plain(text, what)
     _check_labels(new.labels)
     return new
+
+
+def _check_selection(select: str) -> None:
+    if select not in SELECTIONS:
+        raise CatalogueError(f"select: '{select}' cannot be selected; there are {', '.join(SELECTIONS)}")
 
 
 def _check_labels(given: Mapping[str, str]) -> None:
@@ -301,6 +308,7 @@ def _inserted(
             "delivery": subscription.delivery,
             "url": subscription.url,
             "secret": subscription.secret,
+            "select": subscription.select,
             "labels": _written(subscription.labels),
             "created": time,
             "updated": time,
@@ -371,6 +379,7 @@ def _values_of(changes: SubscriptionChanges) -> dict[str, Any]:
         raise CatalogueError(
             f"delivery: '{values['delivery']}' is no way to deliver; there are {', '.join(DELIVERIES)}"
         )
+    _check_selection(values.get("select", SELECTIONS[0]))
     for name in ("url", "secret", "disabled"):
         if values.get(name) is not None:
             plain(values[name], name)
