@@ -18,7 +18,8 @@ a successor that it finds there, which is how two halves of a ring become one ag
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import ClassVar, NamedTuple
 
 from tidings.overlay.core import Dispatching, Effects, Id, Message, Ready, Send, SetTimer, Tag
@@ -125,13 +126,16 @@ class ChordNode(Dispatching):
     def seat(self, members: Sequence[Id]) -> None:
         """Take one's place in a ring of these members, in ascending order, with every pointer as it should be."""
         at, count = bisect_left(members, self._id), len(members)
-        length = min(self.settings.successors, count - 1) or 1
-        self.successors = tuple(members[(at + k) % count] for k in range(1, length + 1))
+        self.successors = self._list_of(members[(at + k) % count] for k in range(1, count)) or (self._id,)
         self.predecessor = members[at - 1]
         for i in range(self.settings.bits):
             place = bisect_left(members, (self._id + (1 << i)) & self._mask)
             self._fingers[i] = members[place % count]
         self._learn()
+
+    def _list_of(self, following: Iterable[Id]) -> tuple[Id, ...]:
+        """Of the nodes that follow this one, nearest first, those that a successor list holds."""
+        return tuple(islice(following, self.settings.successors))
 
     # Joining and leaving
 
@@ -167,7 +171,7 @@ class ChordNode(Dispatching):
         kept = [id for id in dict.fromkeys((*self.successors, *message.successors)) if id not in (sender, self._id)]
         if sender in self.successors:
             ahead = sorted(kept, key=lambda id: (id - self._id) & self._mask)
-            self.successors = tuple(ahead[: self.settings.successors]) or (self._id,)
+            self.successors = self._list_of(ahead) or (self._id,)
         self._forget_finger(sender)
         if self.predecessor == sender:
             self.predecessor = message.predecessor if message.predecessor != self._id else None
@@ -266,13 +270,15 @@ class ChordNode(Dispatching):
         chain = (successor, *its)
         if self._id in chain:
             chain = chain[: chain.index(self._id)]
-        adopted = chain[: self.settings.successors]
+        adopted = self._list_of(chain)
         if adopted != self.successors:
             self.successors = adopted
             self._learn()
 
     def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:
         """Rectify: a nearer predecessor is taken; another one only if the present one is dead."""
+        if not self.is_member:  # it was one before it crashed, and is not yet again
+            return []
         present = self.predecessor
         if present is None or present == self._id or between(present, sender, self._id):
             self.predecessor = sender

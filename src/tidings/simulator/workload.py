@@ -1,5 +1,7 @@
 """What simulated subscribers ask for and publishers publish: one domain, a pool of filters, a pool of events.
 
+Systems for XML have documents and paths instead (`feeds`).
+
 The pools are the same for every seed, so that thousands of simulations read each text once; a seed chooses
 from them. Values are few and ranges wide, so that most events match something.
 """
@@ -10,7 +12,7 @@ import json
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events
@@ -19,6 +21,7 @@ from tidings.model.filter.compile import compile_filters
 from tidings.overlay.content import Content
 from tidings.overlay.core import Event
 from tidings.rendezvous.statistics import Statistics, statistics_of
+from tidings.simulator.feeds import feeds
 
 SYMBOLS = ("ALPHA", "BETA", "DELTA", "GAMMA", "OMEGA", "SIGMA")
 FILTERS, EVENTS = 160, 120
@@ -33,6 +36,18 @@ DOMAIN = Domain(
     ],
     indices=[("symbol",), ("symbol", "rating"), ("rating",)],
 )
+
+
+class Pool(Protocol):
+    """What a schedule is made of, and whoever judges its deliveries asks."""
+
+    @property
+    def filters(self) -> tuple[str, ...]: ...
+
+    @property
+    def events(self) -> tuple[str, ...]: ...
+
+    def matches(self, text: str, body: str) -> bool: ...
 
 
 class Workload:
@@ -74,6 +89,11 @@ class Workload:
 def market() -> Workload:
     random = Random("market")
     return Workload(DOMAIN, [_filter(random) for _ in range(FILTERS)], [_event(random) for _ in range(EVENTS)])
+
+
+def workload_of(system: str) -> Pool:
+    """What a system is tried with."""
+    return feeds() if system.startswith("sonnet") else market()
 
 
 def _event(random: Random) -> dict[str, Any]:

@@ -1,0 +1,295 @@
+"""Sonnet (Zhou et al., SIGMOD 2007): XML documents find path queries by digests, on a ring of virtual nodes.
+
+A host has a 0-node, by which it is on the ring and where packets enter, a virtual node for each subscription, and
+placeholders for groups that its own hang below and where nobody else is. It carries what virtual nodes say to each
+other, filters what they receive, and moves a subscription a group up or down as its nodes ask: the new virtual node is
+in place before the old one goes.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar, NamedTuple
+
+from tidings.errors import SubscriptionError
+from tidings.overlay.chord import STABILIZE, Route
+from tidings.overlay.core import Active, Deliver, Dispatching, Effects, Event, Id, Message, Ready, Send, SetTimer, Tag
+from tidings.overlay.ring import hashed
+from tidings.overlay.sonnet_messages import CastDone, NoGroup, Packet, Refused, ToGroup, Virtual
+from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Paths, host_of, node_bits, zero_lineage
+from tidings.overlay.sonnet_virtual import Degrade, NeedGroup, Received, SonnetSettings, Upgrade, VirtualNode
+
+GRACE_PERIODS = 3  # that a placeholder stays without anybody below it
+LINGER_MS = 3_000  # that a virtual node still passes on what is on its way, after it has left
+PASSED_ON = (Route, CastDone, NoGroup)  # anything else comes back, and is sent to another
+
+TIDY = "tidy"
+
+
+class VirtualTimer(NamedTuple):
+    """Of the virtual node of this number: another may have its id by now."""
+
+    number: int
+    tag: Tag
+
+
+class Forget(NamedTuple):
+    """The virtual node of this number has left long enough ago."""
+
+    number: int
+
+
+class Own:
+    """A subscription of a client of this host."""
+
+    __slots__ = ("active", "lineage", "moving", "node", "text")
+
+    def __init__(self, text: str, lineage: Lineage, node: Id) -> None:
+        self.text = text
+        self.lineage = lineage
+        self.node = node
+        self.moving: Id | None = None  # a virtual node in another group, which takes over when it is in place
+        self.active = False
+
+
+class SonnetNode(Dispatching):
+    """A host. `paths` says what queries and documents mean."""
+
+    handled_by: ClassVar[dict[type, str]] = {Virtual: "_on_virtual", Refused: "_on_refused"}
+
+    def __init__(
+        self,
+        id: Id,
+        random: Random,
+        paths: Paths,
+        settings: SonnetSettings = SonnetSettings(),  # noqa: B008 - immutable
+    ) -> None:
+        assert id < 1 << HOST_BITS, "a host's id is the end of its virtual nodes'"
+        self._id = id
+        self._random = random
+        self.paths = paths
+        self.options = settings
+        self.virtual: dict[Id, VirtualNode] = {}
+        self._numbered: dict[int, VirtualNode] = {}
+        self._made = 0
+        self.own: dict[str, Own] = {}
+        self._owner: dict[Id, str] = {}  # virtual node → subscription
+        self.placeholders: dict[int, Id] = {}  # group → virtual node
+        self._delivered: dict[tuple[str, str], int] = {}
+        self._is_ready = False
+        self.received = 0  # packets that the filter was given
+        self.zero = self._make(zero_lineage(paths.variant), "")
+
+    @property
+    def id(self) -> Id:
+        return self._id
+
+    def _make(self, lineage: Lineage, name: str) -> VirtualNode:
+        """A virtual node of this host; its node digest is a hash of the host's id and of what it is for."""
+        salt = 0
+        while (id := zero_id(lineage, self._id, f"{name} {salt}" if name else "")) in self.virtual:
+            salt += 1
+        node = VirtualNode(id, lineage, self.paths, self._random, self.options, number=self._made)
+        self.virtual[id] = self._numbered[self._made] = node
+        self._made += 1
+        return node
+
+    # Joining and leaving
+
+    def start(self, contact: Id | None, now_ms: int) -> Effects:
+        through = None if contact is None else zero_id(zero_lineage(self.paths.variant), contact, "")
+        effects = self._carry(self.zero, self.zero.start(through, now_ms), now_ms)
+        return [*effects, SetTimer(self.options.register_ms, TIDY)]
+
+    def leave(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        for node in self.virtual.values():
+            effects += self._carry(node, node.leave(now_ms), now_ms)
+        return effects
+
+    def _join(self, node: VirtualNode, now_ms: int) -> Effects:
+        return self._carry(node, node.start(self.zero.id, now_ms), now_ms)
+
+    def _remove(self, node: VirtualNode, now_ms: int) -> Effects:
+        """Take leave of the others; what is on its way through this node is still passed on for a while."""
+        self._owner.pop(node.id, None)
+        if self.placeholders.get(node.group) == node.id:
+            del self.placeholders[node.group]
+        effects = self._carry(node, node.leave(now_ms), now_ms)
+        node.is_leaving = True
+        return [*effects, SetTimer(LINGER_MS, Forget(node.number))]
+
+    # Subscriptions
+
+    def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
+        lineage = self.paths.lineage(text)  # a path that cannot be read is refused before anything changes
+        effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
+        node = self._make(lineage, subscription)
+        self.own[subscription] = Own(text, lineage, node.id)
+        self._owner[node.id] = subscription
+        return [*effects, *self._join(node, now_ms)]
+
+    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
+        own = self.own.pop(subscription, None)
+        if own is None:
+            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+        effects: Effects = []
+        for id in (own.node, own.moving):
+            if id is not None:
+                effects += self._give_up(self.virtual[id], now_ms)
+        return effects
+
+    def _give_up(self, node: VirtualNode, now_ms: int) -> Effects:
+        """A virtual node that others hang below stays, as a placeholder, where nobody else can take its place."""
+        if node.down and node.is_first and node.group not in self.placeholders:
+            self._owner.pop(node.id, None)
+            self.placeholders[node.group] = node.id
+            node.degraded_from = None
+            return []
+        return self._remove(node, now_ms)
+
+    # Packets
+
+    def publish(self, event: Event, now_ms: int) -> Effects:
+        """To the 0-node that a random node digest falls to (section 3.3.1)."""
+        packet, zero = self.paths.packet(event), self.zero
+        key = zero.key_in(zero.group) if self.options.enters_anywhere else zero.range.low
+        return self._carry(zero, zero.route(key, ToGroup(zero.group, key == zero.range.low, packet), now_ms), now_ms)
+
+    def _filter(self, node: VirtualNode, event: Event, now_ms: int) -> Effects:
+        """The upper layer: what the query is exactly satisfied by goes to the user (section 2)."""
+        name = self._owner.get(node.id)
+        if name is None:
+            return []
+        self.received += 1
+        if not self.paths.holds(self.own[name].text, event):
+            return []
+        if self.options.once_down:
+            if (name, event.id) in self._delivered:
+                return []
+            self._delivered[name, event.id] = now_ms
+        return [Deliver(name, event)]
+
+    # What virtual nodes say and ask
+
+    def _on_virtual(self, sender: Id, message: Virtual, now_ms: int) -> Effects:
+        node = self.virtual.get(message.to)
+        if node is None or (node.is_leaving and not isinstance(message.payload, PASSED_ON)):
+            return [Send(sender, Refused(*message))]
+        return self._carry(node, node.on_message(message.sender, message.payload, now_ms), now_ms)
+
+    def _on_refused(self, sender: Id, message: Refused, now_ms: int) -> Effects:
+        node = self.virtual.get(message.sender)
+        if node is None:
+            return []
+        return self._carry(node, node.on_undelivered(message.to, message.payload, now_ms), now_ms)
+
+    def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:
+        effects = self._on_refused(to, Refused(*message), now_ms) if isinstance(message, Virtual) else []
+        for node in list(self.virtual.values()):
+            effects += self._carry(node, node.forget_host(to, now_ms), now_ms)
+        return effects
+
+    def on_timer(self, tag: Tag, now_ms: int) -> Effects:
+        if tag == TIDY:
+            return [SetTimer(self.options.register_ms, TIDY), *self._tidy(now_ms)]
+        node = self._numbered.get(tag.number)
+        if isinstance(tag, Forget) and node is not None:
+            del self.virtual[node.id], self._numbered[tag.number]
+        if isinstance(tag, Forget) or node is None or node.is_leaving:
+            return []
+        assert isinstance(tag, VirtualTimer)
+        effects = node.on_timer(tag.tag, now_ms)
+        if tag.tag == STABILIZE and node.is_alone:
+            others = [other.id for other in self.virtual.values() if not other.is_leaving and not other.is_alone]
+            effects += node.rejoin_through(others[0]) if others else []
+        return self._carry(node, effects, now_ms)
+
+    def _carry(self, node: VirtualNode, effects: Effects, now_ms: int) -> Effects:
+        """A virtual node's effects as the host's, and what it asks of the host."""
+        carried: Effects = []
+        for effect in effects:
+            match effect:
+                case Send(to, message):
+                    node.packets_sent += has_packet(message)
+                    carried.append(Send(host_of(to), Virtual(to, node.id, message)))
+                case SetTimer(after_ms, tag):
+                    carried.append(SetTimer(after_ms, VirtualTimer(node.number, tag)))
+        asks, node.asks = node.asks, []
+        for ask in asks:
+            match ask:
+                case Received(event):
+                    carried += self._filter(node, event, now_ms)
+                case NeedGroup(lineage):
+                    carried += self._hold_place(lineage, now_ms)
+                case Degrade():
+                    carried += self._move(node, node.parent, now_ms)
+                case Upgrade():
+                    name = self._owner.get(node.id)
+                    carried += self._move(node, self.own[name].lineage if name is not None else None, now_ms)
+        return [*carried, *self._progress(node, now_ms)]
+
+    def _progress(self, node: VirtualNode, now_ms: int) -> Effects:
+        """What is in place now that was not before."""
+        if node is self.zero and not self._is_ready and node.is_member and node.is_settled:
+            self._is_ready = True
+            return [Ready()]
+        name = self._owner.get(node.id)
+        if name is None or node.is_leaving or not node.rooted:
+            return []
+        own = self.own[name]
+        effects: Effects = []
+        if own.moving == node.id:
+            before, own.node, own.moving = self.virtual[own.node], node.id, None
+            effects += self._give_up(before, now_ms)
+        if not own.active:
+            own.active = True
+            effects.append(Active(name))
+        return effects
+
+    def _hold_place(self, lineage: Lineage, now_ms: int) -> Effects:
+        if lineage.group in self.placeholders:
+            return []
+        node = self._make(lineage, "placeholder")
+        self.placeholders[node.group] = node.id
+        return self._join(node, now_ms)
+
+    def _move(self, node: VirtualNode, lineage: Lineage | None, now_ms: int) -> Effects:
+        """Have the subscription of a virtual node served in another group as well, and then only there."""
+        name = self._owner.get(node.id)
+        if name is None or lineage is None or self.own[name].moving is not None:
+            return []
+        own = self.own[name]
+        moved = self._make(lineage, name)
+        moved.degraded_from = own.lineage.group if lineage.group != own.lineage.group else None
+        own.moving = moved.id
+        self._owner[moved.id] = name
+        return self._join(moved, now_ms)
+
+    # Time
+
+    def _tidy(self, now_ms: int) -> Effects:
+        """Placeholders that nobody needs go: those with nobody below, and those with another member before them."""
+        effects: Effects = []
+        young = now_ms - GRACE_PERIODS * self.options.register_ms
+        for id in list(self.placeholders.values()):
+            node = self.virtual[id]
+            needless = not node.down or node.before_in_group is not None
+            if needless and node.is_linked and node.born_ms < young and self._random.random() < 0.5:
+                effects += self._remove(node, now_ms)  # not all at once, where several were made at once
+        horizon = now_ms - self.options.remembered_ms
+        self._delivered = {key: at for key, at in self._delivered.items() if at >= horizon}
+        return effects
+
+
+def zero_id(lineage: Lineage, host: Id, name: str) -> Id:
+    """The id of a host's virtual node for a name; for its 0-node, which has none, everybody can work it out."""
+    return lineage.id_at(host, hashed(f"{host} {name}", node_bits(lineage.digest.variant)))
+
+
+def has_packet(message: Message) -> bool:
+    while not isinstance(message, Packet):
+        message = getattr(message, "payload", None)
+        if message is None:
+            return False
+    return True

@@ -1,0 +1,523 @@
+"""A virtual node of Sonnet: one subscription, or a placeholder for a group that others hang below (sections 3.2, 3.3).
+
+    up-stream     one member of the parent group, chosen for its scores, its load and how near it is; registered with
+                  again and again, so that what crashed is forgotten
+    down-stream   a row for each group that hangs below one's own, the same at every member: who registers with one is
+                  announced to all, members compare their rows, and a newcomer copies them before it serves
+    packets       from up-stream: to the down-stream groups that may want them, and to one's own group; from a member of
+                  the group: no further, or they would be told twice
+
+A group whose parent group is empty has its host put a placeholder there. `rooted` says that the way from the 0-nodes
+down to this node is complete.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from tidings.overlay.chord import ChordSettings, Notify, Route, State
+from tidings.overlay.core import Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.overlay.sonnet_messages import (
+    AskOffer,
+    AskRows,
+    Offer,
+    Packet,
+    Register,
+    Registered,
+    Row,
+    Rows,
+    ToGroup,
+    Unregister,
+)
+from tidings.overlay.sonnet_paths import (
+    RING_BITS,
+    Lineage,
+    Paths,
+    goes_down,
+    group_digest,
+    group_of,
+    hangs_below,
+    host_of,
+)
+from tidings.overlay.sonnet_ring import RingMember
+from tidings.rendezvous.sonnet_digest import Digest
+
+MAX_ROWS_SENT = 2_000  # in one message
+MAX_MEMBERS = 16  # of a down-stream group that are known at a time
+NEVER_MS = -(1 << 40)
+
+REGISTER, SHARE = "register", "share"
+
+
+class SonnetSettings(NamedTuple):
+    chord: ChordSettings = ChordSettings(bits=RING_BITS, successors=4, fingers_ms=4_000)
+    register_ms: int = 2_000
+    share_ms: int = 2_000
+    announce_ms: int = 4_000  # after which a group that hangs below is announced again, if it registers again
+    expiry_ms: int = 12_000  # without an announcement or a registration, after which a row is dropped
+    remembered_ms: int = 30_000  # for how long a packet is known again
+    looks_around: int = 3  # registrations, after which another up-stream is tried
+    better: float = 0.8  # of the present one's cost, at which another is taken
+    ratio: float = (
+        8.0  # θ: of the sizes of a group and its parent's, beyond which it degrades where the parent is overloaded
+    )
+    capacity: float = 200.0  # packets sent a second, beyond which a node is overloaded
+    enters_anywhere: bool = True  # False: every packet enters at the first 0-node
+    degrades: bool = True
+    chooses: bool = True  # False: the first up-stream that is found is kept
+    places_ancestors: bool = True  # False: a bug, nobody stands for a group that is empty
+    shares_rows: bool = True  # False: a bug, a down-stream group is known to the member it registered with alone
+    once_down: bool = (
+        True  # False: a bug, what came from one's own group goes down-stream as well, and nobody looks twice
+    )
+
+
+class Received(NamedTuple):
+    """A packet for the filter of this virtual node's subscription."""
+
+    event: Event
+
+
+class NeedGroup(NamedTuple):
+    """Nobody is in this group, and this node hangs below it."""
+
+    lineage: Lineage
+
+
+class Degrade(NamedTuple):
+    """The parent group is overloaded and small: join it."""
+
+
+class Upgrade(NamedTuple):
+    """This node need not stay in the group above its own."""
+
+
+Ask: TypeAlias = Received | NeedGroup | Degrade | Upgrade
+
+
+class Down:
+    """A group that hangs below: a row, and who of it is known here."""
+
+    __slots__ = ("announced_ms", "digest", "members", "seen_ms", "size", "spread")
+
+    def __init__(self, digest: Digest, seen_ms: int) -> None:
+        self.digest = digest
+        self.seen_ms = seen_ms
+        self.members: dict[Id, int] = {}  # since when; those that registered here are newer than others
+        self.spread = False  # whether the whole group knows of it
+        self.announced_ms = NEVER_MS
+        self.size = 1.0
+
+
+class VirtualNode(RingMember):
+    handled_by: ClassVar[dict[type, str]] = {
+        AskOffer: "_on_ask_offer", Offer: "_on_offer", Register: "_on_register", Registered: "_on_registered",
+        Unregister: "_on_unregister", AskRows: "_on_ask_rows", Rows: "_on_rows", Packet: "_on_packet", Row: "_on_row",
+    }  # fmt: skip
+
+    def __init__(
+        self, id: Id, lineage: Lineage, paths: Paths, random: Random, settings: SonnetSettings, *, number: int
+    ) -> None:
+        super().__init__(id, lineage, random, settings.chord)
+        self.number = number  # among those that its host has made
+        self.paths = paths
+        self.options = settings
+        self.parent = lineage.parent
+        self.parent_group = None if self.parent is None else self.parent.group
+        self.upstream: Id | None = None
+        self._upstream_rooted = False
+        self._upstream_load = 0.0
+        self.asks: list[Ask] = []  # of the host, which takes them after every call
+        self.down: dict[int, Down] = {}
+        self.is_settled = False  # whether the rows of the group are known here
+        self.load = 0.0  # packets sent a second
+        self._peers_load = 2 * settings.capacity  # of the group it helps, where it is degraded; taken for overloaded
+        self.packets_sent = 0
+        self._sent_before = 0
+        self._seen: dict[str, int] = {}  # packets, when
+        self._scores: dict[Id, float] = {}  # that down-stream nodes give this one
+        self._round_trip_ms = 0.0  # of the up-stream
+        self._asked: dict[Id, int] = {}  # who was asked something that is timed, when
+        self._rounds = 0
+        self.born_ms = 0
+        self.is_leaving = False  # it has taken leave, and only passes on what is on its way
+        self.degraded_from: int | None = None  # the group of the query, where this node stands in the group above
+
+    # Beginning
+
+    def start(self, contact: Id | None, now_ms: int) -> Effects:
+        self.born_ms = now_ms
+        self.is_settled = self.is_member or contact is None
+        first = int(self._random.random() * self.options.register_ms)
+        timers: Effects = [SetTimer(first, REGISTER), SetTimer(self.options.share_ms, SHARE)]
+        return [*super().start(contact, now_ms), *timers]
+
+    def _settle(self, now_ms: int) -> Effects:
+        """Copy the group's rows, if there is anybody to copy them from."""
+        if self.is_settled or not self.is_linked:
+            return []
+        if self.is_only or not self.options.shares_rows:
+            self.is_settled = True
+            return []
+        return self._pass_on(AskRows(self._id), now_ms)
+
+    def _pass_on(self, message: AskRows, now_ms: int) -> Effects:
+        """To the next of the group, once around."""
+        if self.after_in_group is not None:
+            return [Send(self.after_in_group, message)]
+        return self.route(self.range.low, ToGroup(self.group, True, message), now_ms)
+
+    def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:
+        was = self.is_linked
+        return [*super()._on_notify(sender, message, now_ms), *self._linked(was, now_ms)]
+
+    def _on_state(self, sender: Id, message: State, now_ms: int) -> Effects:
+        was = self.is_linked
+        return [*super()._on_state(sender, message, now_ms), *self._linked(was, now_ms)]
+
+    def _linked(self, was: bool, now_ms: int) -> Effects:
+        """From now on the ring is what it seems to be from here: find the up-stream, and copy the group's rows."""
+        return [] if was or not self.is_linked else [*self._settle(now_ms), *self._seek(now_ms)]
+
+    @property
+    def rooted(self) -> bool:
+        if not (self.is_linked and self.is_settled):
+            return False
+        return self.parent is None or (self.upstream is not None and self._upstream_rooted)
+
+    def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
+        was = self.rooted
+        effects = super().on_message(sender, message, now_ms)
+        return [*effects, *self._tell_rooted(now_ms)] if self.rooted and not was else effects
+
+    def _tell_rooted(self, now_ms: int) -> Effects:
+        """To those who registered here: they need not ask again to hear of it."""
+        told = Registered(True, self.load, self.group_size)
+        rows = [row for row in self.down.values() if row.spread]
+        return [Send(id, told) for row in rows for id in row.members if id in self._scores]
+
+    def arrived(self, message: Route, now_ms: int) -> Effects:
+        """What still comes to a node that has left is its successor's."""
+        if self.is_leaving:
+            return [Send(self.successors[0], message._replace(last=True, hops=message.hops + 1))]
+        return super().arrived(message, now_ms)
+
+    # Up-stream
+
+    def _seek(self, now_ms: int) -> Effects:
+        if self.parent_group is None or not self.is_linked:
+            return []
+        return self.to_group(self.parent_group, AskOffer(), now_ms)
+
+    def no_group(self, group: int, payload: Message, now_ms: int) -> Effects:
+        if isinstance(payload, AskOffer) and group == self.parent_group and self.upstream is None:
+            assert self.parent is not None
+            if self.options.places_ancestors:
+                self.asks.append(NeedGroup(self.parent))
+        elif isinstance(payload, Packet):
+            self.down.pop(group, None)
+        return []
+
+    def _on_ask_offer(self, sender: Id, message: AskOffer, now_ms: int) -> Effects:
+        score = sum(self._scores.values()) / len(self._scores) if self._scores else 1.0
+        return [Send(sender, Offer(score, self.load, self.group_size))]
+
+    def _on_offer(self, sender: Id, message: Offer, now_ms: int) -> Effects:
+        if group_of(sender, self.variant) == self.group:
+            self._peers_load = max(self._peers_load, message.load)
+        if group_of(sender, self.variant) != self.parent_group:
+            return []
+        if self.upstream is None:
+            return self._choose(sender, now_ms)
+        asked = self._asked.pop(sender, None)
+        if sender == self.upstream or not self.options.chooses:
+            return []
+        if asked is None:  # found by way of the ring: ask it directly, to see how near it is
+            self._asked[sender] = now_ms
+            return [Send(sender, AskOffer())]
+        theirs = self._cost(now_ms - asked, message.score, message.load)
+        ours = self._cost(self._round_trip_ms, self._score, self._upstream_load)
+        return self._choose(sender, now_ms) if theirs < self.options.better * ours else []
+
+    def _cost(self, round_trip_ms: float, score: float, load: float) -> float:
+        return (1.0 + round_trip_ms) * (1.0 + load / self.options.capacity) / max(score, 0.05)
+
+    @property
+    def _score(self) -> float:
+        """Of the up-stream, by how soon it answers: what a down-stream node knows of another's quality."""
+        return 1_000.0 / (1_000.0 + self._round_trip_ms)
+
+    def _choose(self, upstream: Id, now_ms: int) -> Effects:
+        before, self.upstream = self.upstream, upstream
+        self._round_trip_ms = 0.0
+        effects = self._register(now_ms)
+        return [*effects, Send(before, Unregister(self.group, False))] if before is not None else effects
+
+    def _register(self, now_ms: int) -> Effects:
+        assert self.upstream is not None
+        self._asked[self.upstream] = now_ms
+        return [Send(self.upstream, Register(self.group, self._score, self.group_size))]
+
+    def _on_registered(self, sender: Id, message: Registered, now_ms: int) -> Effects:
+        if sender != self.upstream:
+            return []
+        took = now_ms - self._asked.pop(sender, now_ms)
+        self._round_trip_ms = took if not self._round_trip_ms else 0.7 * self._round_trip_ms + 0.3 * took
+        self._upstream_rooted, self._upstream_load = message.rooted, message.load
+        if self._should_degrade(message):
+            self.asks.append(Degrade())
+        return []
+
+    def _should_degrade(self, upstream: Registered) -> bool:
+        """As many of the group as would make up for the difference (section 3.3.2), each by chance."""
+        options, size = self.options, self.group_size
+        if not options.degrades or upstream.load <= options.capacity or size <= options.ratio * upstream.size:
+            return False
+        if self.parent is None or self.parent.is_zero or self.degraded_from is not None:
+            return False
+        wanted = size / options.ratio - upstream.size
+        return self._random.random() < wanted / size
+
+    def _ask_a_peer(self, now_ms: int) -> Effects:
+        """A degraded node asks one after the other of the group that it helps whether it is still overloaded."""
+        self._peers_load *= 0.7
+        return self.to_group(self.group, AskOffer(), now_ms) if self.degraded_from is not None else []
+
+    def _should_upgrade(self) -> bool:
+        if self.degraded_from is None:
+            return False
+        below = self.down.get(self.degraded_from)
+        ratio = (below.size if below is not None else 0.0) / self.group_size
+        relieved = max(self.load, self._peers_load) < self.options.capacity / 2 or ratio < self.options.ratio / 2
+        return relieved and self._random.random() < 0.3  # not all at once
+
+    # Down-stream
+
+    def _on_register(self, sender: Id, message: Register, now_ms: int) -> Effects:
+        row = self._row(message.group, 0, now_ms)
+        if row is None or group_of(sender, self.variant) != message.group:
+            return []
+        row.members.pop(sender, None)
+        row.members[sender] = now_ms
+        row.size = message.size
+        while len(row.members) > MAX_MEMBERS:
+            del row.members[next(iter(row.members))]
+        self._scores[sender] = message.score
+        effects = self._announce(message.group, row, sender, now_ms)
+        rooted = self.rooted and row.spread
+        return [*effects, Send(sender, Registered(rooted, self.load, self.group_size))]
+
+    def _row(self, group: int, age_ms: int, now_ms: int) -> Down | None:
+        """The row of a group, made where there is none; None where the group does not hang below this one."""
+        row = self.down.get(group)
+        if row is None:
+            digest = group_digest(group, self.variant)
+            if not hangs_below(self.digest, digest):
+                return None
+            row = self.down[group] = Down(digest, now_ms - age_ms)
+        row.seen_ms = max(row.seen_ms, now_ms - age_ms)
+        return row
+
+    def _announce(self, group: int, row: Down, member: Id, now_ms: int) -> Effects:
+        if not self.options.shares_rows or (self.is_only and self.is_linked):
+            row.spread = True
+        again_ms = self.options.announce_ms if row.spread else self.options.register_ms
+        if self.is_only or row.announced_ms > now_ms - again_ms:
+            return []
+        row.announced_ms = now_ms
+        return self.cast(Row(group, member, 0, True, row.size), now_ms, confirmed=True)
+
+    def told_all(self, payload: Message, now_ms: int) -> Effects:
+        if not isinstance(payload, Row) or payload.group not in self.down:
+            return []
+        self.down[payload.group].spread = True
+        return self._tell_rooted(now_ms) if self.rooted else []
+
+    def _on_unregister(self, sender: Id, message: Unregister, now_ms: int) -> Effects:
+        self._scores.pop(sender, None)
+        row = self.down.get(message.group)
+        if row is None:
+            return []
+        row.members.pop(sender, None)
+        if not message.gone or row.members:
+            return []
+        del self.down[message.group]
+        return self.cast(message, now_ms) if self.options.shares_rows else []
+
+    # Rows, among the members of the group
+
+    def _on_row(self, sender: Id, message: Row, now_ms: int) -> Effects:
+        if message.age_ms >= self.options.expiry_ms:
+            return []
+        row = self._row(message.group, message.age_ms, now_ms)
+        if row is not None:
+            row.spread = row.spread or message.spread
+            row.size = message.size
+            if not row.members and message.member is not None:
+                row.members[message.member] = now_ms - message.age_ms
+        return []
+
+    def _rows(self, now_ms: int) -> list[Row]:
+        return [
+            Row(group, next(reversed(row.members), None), now_ms - row.seen_ms, row.spread, row.size)
+            for group, row in self.down.items()
+        ]
+
+    def _on_ask_rows(self, sender: Id, message: AskRows, now_ms: int) -> Effects:
+        if message.asked_by == self._id:
+            self.is_settled = True  # it has been once around: all are new, and there are no rows
+            return []
+        return self._tell_rows(message.asked_by, True, now_ms) if self.is_settled else self._pass_on(message, now_ms)
+
+    def _tell_rows(self, to: Id, answer: bool, now_ms: int) -> Effects:
+        rows = self._rows(now_ms)
+        parts = [tuple(rows[at : at + MAX_ROWS_SENT]) for at in range(0, len(rows), MAX_ROWS_SENT)] or [()]
+        return [Send(to, Rows(part, answer)) for part in parts]
+
+    def _on_rows(self, sender: Id, message: Rows, now_ms: int) -> Effects:
+        if group_of(sender, self.variant) != self.group:
+            return []
+        for row in message.rows:
+            self._on_row(sender, row, now_ms)
+        self.is_settled = self.is_settled or message.answer
+        return []
+
+    def _share(self, now_ms: int) -> Effects:
+        """With the next of the group, in case that one missed something."""
+        oldest = now_ms - self.options.expiry_ms
+        for group in [group for group, row in self.down.items() if row.seen_ms < oldest]:
+            del self.down[group]
+        for row in self.down.values():
+            row.members = {id: at for id, at in row.members.items() if at >= oldest}
+        known = {id for row in self.down.values() for id in row.members}
+        self._scores = {id: score for id, score in self._scores.items() if id in known}
+        forgotten = now_ms - self.options.remembered_ms
+        self._seen = {event: at for event, at in self._seen.items() if at >= forgotten}
+        self._asked = {id: at for id, at in self._asked.items() if at >= forgotten}
+        self.forget_tellings(now_ms - self.options.expiry_ms)
+        sent, self._sent_before = self.packets_sent - self._sent_before, self.packets_sent
+        self.load = 0.5 * self.load + 0.5 * sent * 1_000 / self.options.share_ms
+        if not self.options.shares_rows or not self.down or self.is_only or not self.is_settled:
+            return []
+        next_one = self.after_in_group if self.after_in_group is not None else self.first
+        return self._tell_rows(next_one, False, now_ms) if next_one is not None else []
+
+    # Packets
+
+    def _on_packet(self, sender: Id, message: Packet, now_ms: int) -> Effects:
+        """From up-stream, or as the first of all (section 3.2)."""
+        peer = self.after_in_group if self.after_in_group is not None else self.before_in_group
+        if not (self.is_settled and self.is_linked) and peer is not None and sender != peer:
+            return [Send(peer, message)]  # whoever knows what hangs below
+        if self._has_seen(message.event, now_ms):
+            return []
+        effects = self._send_down(message, now_ms)
+        if self.lineage.is_zero:
+            return effects
+        self.asks.append(Received(message.event))
+        return [*effects, *self.cast(message, now_ms)]
+
+    def _has_seen(self, event: Event, now_ms: int) -> bool:
+        seen = event.id in self._seen
+        self._seen[event.id] = now_ms
+        return seen and self.options.once_down
+
+    def _send_down(self, message: Packet, now_ms: int) -> Effects:
+        header = self.paths.header(message.entries, message.mask)
+        effects: Effects = []
+        for group, row in self.down.items():
+            if goes_down(header, self.digest, row.digest):
+                effects += self._send_to(group, row, message, now_ms)
+        return effects
+
+    def _send_to(self, group: int, row: Down, message: Packet, now_ms: int) -> Effects:
+        """To one of those that chose this node, to another that is known, or to whomever the ring finds."""
+        chosen = [id for id in row.members if id in self._scores] or list(row.members)
+        if not chosen:
+            return self.to_group(group, message, now_ms)
+        return [Send(chosen[int(self._random.random() * len(chosen))], message)]
+
+    def told(self, payload: Message, now_ms: int) -> Effects:
+        if isinstance(payload, Row):
+            self._on_row(self._id, payload, now_ms)
+            if payload.group in self.down:
+                self.down[payload.group].announced_ms = now_ms
+            return []
+        if isinstance(payload, Unregister):
+            self.down.pop(payload.group, None)
+            return []
+        assert isinstance(payload, Packet)
+        if self._has_seen(payload.event, now_ms):
+            return []
+        self.asks.append(Received(payload.event))
+        return [] if self.options.once_down else self._send_down(payload, now_ms)
+
+    # Time, and what came back
+
+    def on_timer(self, tag: Tag, now_ms: int) -> Effects:
+        if tag == REGISTER:
+            again = SetTimer(self.options.register_ms, REGISTER)
+            return [again, *self._settle(now_ms), *self._keep_upstream(now_ms)]
+        if tag == SHARE:
+            if self._should_upgrade():
+                self.asks.append(Upgrade())
+            return [SetTimer(self.options.share_ms, SHARE), *self._share(now_ms), *self._ask_a_peer(now_ms)]
+        return super().on_timer(tag, now_ms)
+
+    def _keep_upstream(self, now_ms: int) -> Effects:
+        self._rounds += 1
+        if self.upstream is None:
+            return self._seek(now_ms)
+        if now_ms - self._asked.get(self.upstream, now_ms) > 3 * self.options.register_ms:
+            self._lose_upstream()  # it does not answer
+            return self._seek(now_ms)
+        asked = self._asked.get(self.upstream)
+        effects = self._register(now_ms)  # whose time of asking stays the first that was not answered
+        if asked is not None:
+            self._asked[self.upstream] = asked
+        if self.options.chooses and self._rounds % self.options.looks_around == 0:
+            effects += self._seek(now_ms)
+        return effects
+
+    def _lose_upstream(self) -> None:
+        self.upstream, self._upstream_rooted = None, False
+
+    def forget_host(self, host: Id, now_ms: int) -> Effects:
+        effects = super().forget_host(host, now_ms)
+        for row in self.down.values():
+            row.members = {id: at for id, at in row.members.items() if host_of(id) != host}
+        if self.first is not None and host_of(self.first) == host:
+            self.first = None
+        if self.upstream is not None and host_of(self.upstream) == host:
+            self._lose_upstream()
+            effects += self._seek(now_ms)
+        return effects
+
+    def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:
+        for row in self.down.values():
+            row.members.pop(to, None)
+        self._scores.pop(to, None)
+        effects = super().on_undelivered(to, message, now_ms)
+        if to == self.upstream:
+            self._lose_upstream()
+            effects += self._seek(now_ms)
+        if isinstance(message, Packet):
+            group = group_of(to, self.variant)
+            if group in self.down:
+                effects += self._send_to(group, self.down[group], message, now_ms)
+            elif group == self.group:  # it was handed to a peer that knew more
+                effects += self._on_packet(to, message, now_ms)
+        return effects
+
+    # Leaving
+
+    def leave(self, now_ms: int) -> Effects:
+        """What hangs below is left to another member; who registered here finds that out by itself."""
+        effects: Effects = []
+        if self.upstream is not None:
+            effects.append(Send(self.upstream, Unregister(self.group, self.is_only)))
+        peer = self.after_in_group if self.after_in_group is not None else self.before_in_group
+        if peer is not None and self.down:
+            effects += self._tell_rows(peer, False, now_ms)
+        return [*effects, *super().leave(now_ms)]

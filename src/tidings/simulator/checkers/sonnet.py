@@ -1,0 +1,166 @@
+"""Laws of Sonnet's prefix ring.
+
+After every message:
+
+    Digests           a virtual node's id is its digest and its host; the group above has one token less, or is that of
+                      the tokens that are kept in order
+    Downwards         what hangs below a node goes on where its query ends (rule 4): so no packet can go in a circle
+    UpStream          a node's up-stream is of its parent group
+    OnceTold          a subscriber is told of an event once
+    OneLiveSuccessor  every virtual node knows one after it that is there (Zave), where no message is lost
+
+At rest: the ring is the ring; no group that another hangs below is empty, and each of its members knows the other; and
+nobody stands for a group that nobody hangs below.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tidings.overlay.core import Id
+from tidings.overlay.sonnet import SonnetNode
+from tidings.overlay.sonnet_paths import group_of, host_of
+from tidings.overlay.sonnet_virtual import VirtualNode
+from tidings.rendezvous.sonnet_digest import Digest, digest_of, from_bits
+from tidings.simulator.world import Violation, World
+
+
+class Digests:
+    """Of each virtual node once: its id does not change."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[Id, int]] = set()
+
+    def after(self, world: World, id: Id) -> None:
+        host = world.nodes[id]
+        assert isinstance(host, SonnetNode)
+        for node_id, node in host.virtual.items():
+            if (node_id, node.born_ms) in self._seen:
+                continue
+            self._seen.add((node_id, node.born_ms))
+            digest, tokens = from_bits(node_id >> 48, node.variant), node.lineage.tokens
+            wrong = host_of(node_id) != id or digest.order != digest_of(tokens, node.variant).order
+            wrong |= bool(digest_of(tokens, node.variant).content & ~digest.content)
+            parent = node.lineage.parent
+            if parent is not None:
+                expected = tokens if digest.truncated else tokens[:-1]
+                wrong |= parent.tokens != expected or parent.digest.truncated
+            if wrong:
+                raise Violation("Digests", f"virtual node {node_id:x} of {id} is not of {tokens}", world.now_ms)
+
+
+class Downwards:
+    def after(self, world: World, id: Id) -> None:
+        host = world.nodes[id]
+        assert isinstance(host, SonnetNode)
+        for node in host.virtual.values():
+            for group in node.down:
+                if not _follows(node.digest, from_bits(group, node.variant)):
+                    what = f"{group:x} hangs below virtual node {node.id:x}, and does not go on where it ends"
+                    raise Violation("Downwards", what, world.now_ms)
+
+
+def _follows(above: Digest, below: Digest) -> bool:
+    longer = below.length == above.length + 1 or (below.truncated and below.length == above.length)
+    return longer and not above.truncated and below.order[: above.length] == above.order
+
+
+class UpStream:
+    def after(self, world: World, id: Id) -> None:
+        host = world.nodes[id]
+        assert isinstance(host, SonnetNode)
+        for node in host.virtual.values():
+            if node.upstream is None:
+                continue
+            parent = node.lineage.parent
+            if parent is None or group_of(node.upstream, node.variant) != parent.group:
+                what = f"virtual node {node.id:x} is served by {node.upstream:x}, which is not of the group above"
+                raise Violation("UpStream", what, world.now_ms)
+
+
+class OnceTold:
+    """Of deliveries since the last look."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str]] = set()
+        self._looked_at = 0
+
+    def after(self, world: World, id: Id) -> None:
+        while self._looked_at < len(world.deliveries):
+            at, _, subscription, event = world.deliveries[self._looked_at]
+            self._looked_at += 1
+            if (subscription, event) in self._told:
+                raise Violation("OnceTold", f"{subscription} was told of event {event} twice", at)
+            self._told.add((subscription, event))
+
+
+class OneLiveSuccessor:
+    def __init__(self) -> None:
+        self._seen: dict[Id, tuple[Id, ...]] = {}
+        self._present: set[Id] = set()
+
+    def after(self, world: World, id: Id) -> None:
+        changed = self._present != world.nodes.keys()
+        self._present = set(world.nodes)
+        for other in world.nodes if changed else (id,):
+            host = world.nodes[other]
+            assert isinstance(host, SonnetNode)
+            for node in host.virtual.values():
+                if node.is_member and not node.is_leaving and (changed or self._seen.get(node.id) != node.successors):
+                    self._seen[node.id] = node.successors
+                    if not any(host_of(successor) in world.nodes for successor in node.successors):
+                        what = f"virtual node {node.id:x} knows nobody after it that is there"
+                        raise Violation("OneLiveSuccessor", what, world.now_ms)
+
+
+def may_fail(world: World, id: Id) -> bool:
+    """Zave's operating assumption: the failure leaves every virtual node one after it."""
+    return all(
+        any(host_of(successor) in world.nodes and host_of(successor) != id for successor in node.successors)
+        for node in members_of(world).values()
+        if node.host != id
+    )
+
+
+def members_of(world: World) -> dict[Id, VirtualNode]:
+    """The virtual nodes on the ring."""
+    hosts = [host for host in world.nodes.values() if isinstance(host, SonnetNode)]
+    return {id: node for host in hosts for id, node in host.virtual.items() if node.is_member and not node.is_leaving}
+
+
+def ring_at_rest(world: World) -> None:
+    members = members_of(world)
+    ring = sorted(members)
+    for id, after in pairwise((*ring, ring[0])):
+        if members[id].successors[0] != after and len(ring) > 1:
+            what = f"virtual node {id:x} is followed by {after:x}, not {members[id].successors[0]:x}"
+            raise Violation("IdealRing", what, world.now_ms)
+        if members[after].predecessor != id:
+            what = f"virtual node {after:x} is preceded by {id:x}, not {members[after].predecessor}"
+            raise Violation("IdealRing", what, world.now_ms)
+
+
+def groups_at_rest(world: World) -> None:
+    members = members_of(world)
+    groups: dict[int, list[VirtualNode]] = {}
+    for node in members.values():
+        groups.setdefault(node.group, []).append(node)
+    needed: set[int] = set()
+    for node in members.values():
+        parent = node.lineage.parent
+        if parent is None:
+            continue
+        needed.add(parent.group)
+        if parent.group not in groups:
+            raise Violation("Ancestors", f"nobody is in the group above virtual node {node.id:x}", world.now_ms)
+        for above in groups[parent.group]:
+            if node.group not in above.down:
+                what = f"virtual node {above.id:x} does not know of {node.group:x}, which hangs below it"
+                raise Violation("Links", what, world.now_ms)
+    for host in world.nodes.values():
+        assert isinstance(host, SonnetNode)
+        for group, id in host.placeholders.items():
+            if group not in needed and members[id].is_linked and not members[id].down:
+                continue  # about to go
+            if group not in needed:
+                raise Violation("Placeholders", f"{id:x} stands for a group nobody hangs below", world.now_ms)

@@ -1,0 +1,231 @@
+"""Sonnet's prefix ring: groups as ranges, links and packets, placeholders, moving up and down, near up-streams."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from lxml import etree
+
+from tidings.errors import FilterError, TidingsError
+from tidings.model.xpath.parse import parse_path
+from tidings.overlay.core import Event, Id
+from tidings.overlay.sonnet import SonnetNode
+from tidings.overlay.sonnet_paths import Paths, group_of, hangs_below, lineage_of, range_of
+from tidings.overlay.sonnet_virtual import SonnetSettings, VirtualNode
+from tidings.rendezvous.sonnet_digest import Variant
+from tidings.simulator.checkers import sonnet as laws
+from tidings.simulator.network import Network
+from tidings.simulator.world import World
+
+# Figure 1, where the query of the text says `author` and the feed has `a`
+FEED = """<rss version="2.0"><channel><item>
+<title>SIGMOD 2005 research paper</title><link>http://doi.acm.org/10.1145/1066159</link>
+<description><a>T. Johnson</a><a>S. Muthukrishnan</a><a>I. Rozenbaum</a>
+<title>Sampling Algorithms in a Stream Operator</title><inproceedings>SIGMOD 2005</inproceedings></description>
+</item></channel></rss>"""
+OTHER = "<rss><channel><item><title>News</title><author>A. Zhou</author></item></channel></rss>"
+QUERIES = {
+    "paper": '/rss/channel/item[description/a = "T. Johnson"]/link',
+    "as written": '/rss/channel/item[description/author = "T. Johnson"]/link',
+    "items": "/rss/channel/item",
+    "items too": "/rss/channel/item",
+    "title": '/rss/channel/item/title[. = "News"]',
+    "anywhere": "//a",
+    "any": "/*",
+    "starred": "/rss/*/item/author",
+    "other": "/dblp/article/title",
+}
+
+
+class Net:
+    """Hosts in a world, seated on the ring."""
+
+    def __init__(
+        self,
+        hosts: int = 6,
+        seed: int = 1,
+        plane_ms: int = 0,
+        settings: SonnetSettings = SonnetSettings(),  # noqa: B008
+        variant: Variant = "ranks",
+    ) -> None:
+        random = Random(seed)
+        self.world = World(random, Network(random, plane_ms=plane_ms))
+        self.paths = Paths(variant)
+        self.hosts = [
+            SonnetNode(id, random, self.paths, settings) for id in sorted(random.sample(range(1 << 32), hosts))
+        ]
+        ring = sorted(host.zero.id for host in self.hosts)
+        for host in self.hosts:
+            host.zero.seat(ring)
+            self.world.add(host)
+
+    def subscribe(self, number: int, name: str, text: str) -> None:
+        host = self.hosts[number % len(self.hosts)]
+        self.world.do(host.id, host.subscribe(name, text, self.world.now_ms))
+
+    def unsubscribe(self, number: int, name: str) -> None:
+        host = self.hosts[number % len(self.hosts)]
+        self.world.do(host.id, host.unsubscribe(name, self.world.now_ms))
+
+    def publish(self, number: int, name: str, document: str) -> None:
+        host = self.hosts[number % len(self.hosts)]
+        self.world.do(host.id, host.publish(Event(name, json.dumps(document)), self.world.now_ms))
+
+    def rest(self, ms: int = 8_000) -> None:
+        self.world.run(self.world.now_ms + ms)
+
+    def told(self) -> list[tuple[str, str]]:
+        return sorted((delivery.subscription, delivery.event) for delivery in self.world.deliveries)
+
+    def virtual(self) -> list[VirtualNode]:
+        return list(laws.members_of(self.world).values())
+
+
+def judged(queries: dict[str, str], documents: dict[str, str]) -> list[tuple[str, str]]:
+    trees = {name: etree.fromstring(text).getroottree() for name, text in documents.items()}
+    return sorted((id, name) for id, text in queries.items() for name, tree in trees.items() if tree.xpath(text))
+
+
+@pytest.mark.parametrize("variant", ["ranks", "hashes"])
+def test_every_matching_subscriber_is_told_once_and_nobody_else(variant: Variant) -> None:
+    network = Net(variant=variant)
+    for number, (name, text) in enumerate(QUERIES.items()):
+        network.subscribe(number, name, text)
+    network.rest()
+    assert set(network.world.active) == set(QUERIES)
+    documents = {"feed": FEED, "other": OTHER}
+    for number, (name, document) in enumerate(documents.items()):
+        network.publish(number, name, document)
+    network.rest(2_000)
+    assert network.told() == judged(QUERIES, documents)
+
+
+@pytest.mark.parametrize("variant", ["ranks", "hashes"])
+def test_a_group_is_a_range_of_the_ring_and_hangs_below_one_with_a_token_less(variant: Variant) -> None:
+    for text in QUERIES.values():
+        lineage = lineage_of(parse_path(text), variant)
+        low, high = range_of(lineage.group, variant)
+        for digest in (0, 1, (1 << 19) - 1):
+            id = lineage.id_at(7, digest)
+            assert low <= id < high
+            assert group_of(id, variant) == lineage.group
+        above = lineage.parent
+        assert above is not None
+        assert hangs_below(above.digest, lineage.digest)
+        assert not hangs_below(lineage.digest, above.digest)
+        while not above.is_zero:
+            below, above = above, above.parent
+            assert above is not None
+            assert hangs_below(above.digest, below.digest)
+
+
+def test_what_is_no_path_and_what_is_no_document_are_refused_and_change_nothing() -> None:
+    network = Net(hosts=1)
+    (host,) = network.hosts
+    with pytest.raises(FilterError, match="path"):
+        host.subscribe("s", "/rss/channel[1]", 0)
+    with pytest.raises(TidingsError):
+        host.publish(Event("e", json.dumps("<rss>")), 0)
+    with pytest.raises(TidingsError, match="XML"):
+        host.publish(Event("e", json.dumps({"price": 1})), 0)
+    assert not host.own
+    assert len(host.virtual) == 1
+
+
+def test_placeholders_stand_for_empty_groups_and_go_when_nobody_hangs_below_them() -> None:
+    network = Net()
+    network.subscribe(0, "deep", "/a/b/c/d")
+    network.rest()
+    assert sorted(node.lineage.tokens for node in network.virtual() if node.lineage.tokens) == [
+        ("a",), ("a", "b"), ("a", "b", "c"), ("a", "b", "c", "d"),
+    ]  # fmt: skip
+    network.subscribe(1, "above", "/a/b")
+    network.rest()
+    network.unsubscribe(0, "deep")
+    network.rest(40_000)
+    left = [node for node in network.virtual() if node.lineage.tokens]
+    assert sorted(node.lineage.tokens for node in left)[-1] == ("a", "b")
+    network.unsubscribe(1, "above")
+    network.rest(60_000)
+    assert not [node for node in network.virtual() if node.lineage.tokens]
+    assert not any(node.down for node in network.virtual())
+
+
+def test_a_query_that_others_hang_below_is_given_up_without_losing_them() -> None:
+    network = Net()
+    network.subscribe(0, "above", "/a/b")
+    network.rest()
+    network.subscribe(1, "below", "/a/b/c")
+    network.rest()
+    network.unsubscribe(0, "above")
+    for number in range(5):
+        network.publish(number, f"e{number}", "<a><b><c/></b></a>")
+        network.rest(1_000)
+    assert network.told() == [("below", f"e{number}") for number in range(5)]
+
+
+def busy(network: Net, documents: int, every_ms: int) -> None:
+    for number in range(documents):
+        network.publish(number, f"b{network.world.now_ms}", "<a><b/></a>")
+        network.rest(every_ms)
+
+
+def test_nodes_degrade_into_an_overloaded_group_and_are_upgraded_when_it_is_not() -> None:
+    settings = SonnetSettings(ratio=4.0, capacity=4.0)
+    network = Net(hosts=8, settings=settings)
+    queries = {f"s{number}": "/a/b" for number in range(24)}
+    for number, (name, text) in enumerate(queries.items()):
+        network.subscribe(number, name, text)
+    network.rest()
+    assert set(network.world.active) == set(queries)
+
+    def degraded() -> int:
+        return sum(node.degraded_from is not None for node in network.virtual())
+
+    assert not degraded()
+    before = len(network.world.deliveries)
+    busy(network, documents=150, every_ms=100)
+    assert degraded() >= 3
+    network.rest(1_000)
+    assert len(network.world.deliveries) - before == 150 * len(queries)
+    assert len(set(network.told())) == len(network.told())
+    network.rest(40_000)
+    assert not degraded()
+    laws.groups_at_rest(network.world)
+
+
+def upstream_distance_ms(settings: SonnetSettings) -> float:
+    network = Net(hosts=20, seed=3, plane_ms=400, settings=settings)
+    for number in range(40):
+        network.subscribe(number, f"s{number}", f"/a{number % 3}")
+    network.rest(40_000)
+    distance = network.world.network.distance_ms
+    pairs: list[tuple[Id, Id]] = [
+        (node.host, node.upstream & ((1 << 48) - 1)) for node in network.virtual() if node.upstream is not None
+    ]
+    assert len(pairs) == 40
+    return sum(distance(a, b) for a, b in pairs) / len(pairs)
+
+
+def test_an_up_stream_that_is_chosen_is_nearer_than_one_that_is_taken_as_found() -> None:
+    chosen = upstream_distance_ms(SonnetSettings(chooses=True))
+    found = upstream_distance_ms(SonnetSettings(chooses=False))
+    assert chosen < 0.7 * found
+
+
+def test_a_crash_of_a_host_is_repaired_and_the_others_are_told_again() -> None:
+    network = Net(hosts=6)
+    for number, (name, text) in enumerate(QUERIES.items()):
+        network.subscribe(number, name, text)
+    network.rest()
+    gone = network.hosts.pop(0)
+    network.world.crash(gone.id)
+    network.rest(20_000)
+    laws.ring_at_rest(network.world)
+    laws.groups_at_rest(network.world)
+    queries = {name: text for name, text in QUERIES.items() if name not in gone.own}
+    network.publish(0, "feed", FEED)
+    network.rest(2_000)
+    assert network.told() == judged(queries, {"feed": FEED})
