@@ -205,6 +205,20 @@ def test_a_dispatcher_that_crashes_sends_what_is_in_its_log_when_it_is_back() ->
     assert not log.pending()
 
 
+def test_a_matcher_that_is_back_before_anybody_noticed_matches_nothing_until_it_has_everything_again() -> None:
+    cloud = Cloud(PLANE, [[50], [50]], [A, B, C])
+    cloud.subscribe(A, "all", "x >= 0")
+    cloud.run(2_000)
+    cloud.world.crash(B)
+    cloud.world.add(BlueDoveNode(B, cloud.world.random, cloud.dimensions, cloud.settings), A)
+    for number in range(40):
+        cloud.publish(C, f"e{number}", x=60.0, y=60.0)  # B is the owner in both dimensions
+        cloud.run(25)
+    cloud.run(10_000)
+    placed_at_rest(cloud.world)
+    check_exact(cloud, 40)
+
+
 def test_queues_that_keep_growing_ask_for_another_matcher_and_fall_when_it_comes() -> None:
     cloud = Cloud(
         PLANE, [[50], [50]], [A, B], matcher={"service_ms": lambda held: 20 + 2 * held}, patience_ms=600_000

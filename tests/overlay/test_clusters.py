@@ -147,9 +147,65 @@ def test_without_registering_again_deliveries_are_missed() -> None:
 
 
 def test_with_a_coordinator_nobody_else_proposes() -> None:
-    peers = Peers(clusters=4, clusters_most=8, coordinator=-1)
-    crowd(peers, 0, subscriptions=12)
-    assert peers.nodes[0].division.generation == 0
+    for number in (None, 5):
+        peers = Peers(clusters=3, clusters_most=4)
+        coordinator = -1 if number is None else peers.nodes[number].id
+        for node in peers.nodes:
+            node.options = node.options._replace(coordinator=coordinator)
+        crowd(peers, 0, subscriptions=10)
+        division = peers.nodes[0].division
+        assert (division.generation > 0) is (number is not None)
+        assert division.generation == 0 or division.proposer == coordinator
+
+
+def test_of_two_divisions_proposed_at_once_events_go_by_neither_until_all_have_changed_over() -> None:
+    peers = Peers(mgc_ms=10**9, clusters=2, clusters_most=2)
+    for number in range(6):
+        peers.subscribe(number, f"s{number}", f"capacity BETWEEN {15 * number} AND {15 * number + 12}")
+    peers.run(8_000)
+    assert len(peers.world.active) == 6
+    for node in (peers.nodes[0], peers.nodes[1]):
+        peers.world.do(node.id, node.on_timer("mgc", peers.world.now_ms))
+    for number in range(60):
+        peers.publish(number % 8, {"capacity": (7 * number) % 100, "cost": 500, "reputation": 5})
+        peers.run(100)
+    peers.run(3_000)
+    assert {node.division.generation for node in peers.nodes} == {1}
+    assert not peers.missing()
+
+
+def test_a_newcomer_is_handed_the_clusters_and_what_may_be_used_of_them() -> None:
+    peers = Peers(clusters_most=1_000)
+    for number in range(4):
+        peers.subscribe(number, f"s{number}", f"capacity BETWEEN {20 * number} AND {20 * number + 15}")
+    peers.run(8_000)
+    peers.subscribe(4, "new", "capacity BETWEEN 15 AND 95")  # a cluster that not all have registered in yet
+    peers.run(20)
+    newcomer = ClusterNode(peers.random.getrandbits(32), peers.random, SPACE, peers.nodes[4].options)
+    peers.world.add(newcomer, peers.nodes[4].id)
+    peers.nodes.append(newcomer)
+    while newcomer.id not in peers.world.ready:
+        peers.run(20)
+    assert newcomer.division.clusters == peers.nodes[4].division.clusters
+    for number in range(50):
+        peers.publish(8, {"capacity": 2 * number, "cost": 500, "reputation": 5})
+        peers.run(20)
+    peers.run(3_000)
+    assert not peers.missing()
+
+
+def test_who_gives_up_its_last_subscription_in_a_cluster_leaves_the_group() -> None:
+    peers = Peers()
+    peers.subscribe(0, "b", PREFERENCE)
+    peers.subscribe(1, "same", PREFERENCE)
+    peers.run(8_000)
+    node = peers.nodes[0]
+    assert any(known.member for known in node.groups.values())
+    peers.world.do(node.id, node.unsubscribe("b", peers.world.now_ms))  # cb_cancel
+    assert not any(known.member for known in node.groups.values())
+    peers.publish(3, {"capacity": 70, "cost": 600, "reputation": 5})
+    peers.run(3_000)
+    assert [d.subscription for d in peers.world.deliveries] == ["same"]
 
 
 def test_the_papers_mode_loses_events_and_reorganises_because_of_them() -> None:

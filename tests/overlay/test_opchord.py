@@ -241,6 +241,34 @@ def test_a_node_that_joins_is_handed_what_it_owns() -> None:
     assert newcomer.entries
 
 
+def test_a_walk_does_not_pass_over_somebody_who_has_just_come_in_between() -> None:
+    ringed = Ringed([50, 100, 200, 250], paper_order(bits=8, start=0), copies=0, refresh_ms=10**9)
+    newcomer = OPChordNode(150, ringed.lists, ringed.settings)
+    ringed.world.nodes[150] = newcomer
+    newcomer.predecessor, newcomer.successors = 100, (200, 250)
+    ringed.node(200).predecessor = 150  # it knows the newcomer, which 100 has not heard of
+    ringed.subscribe(50, "s", "a >= 0", 500)
+    assert ringed.node(100).successors[0] == 200
+    assert newcomer.entries
+    ringed.world.do(50, ringed.node(50).unsubscribe("s", ringed.world.now_ms))
+    ringed.world.run(ringed.world.now_ms + 500)
+    assert not newcomer.entries
+
+
+def test_what_a_node_had_in_lists_before_it_crashed_does_not_count_for_it_when_it_is_back() -> None:
+    random = Random(5)
+    ids = random.sample(range(1 << 16), 7)
+    ringed = Ringed(ids, stocks(opchord), refresh_ms=10**9)
+    ringed.subscribe(ids[0], "before", "Price > 3 AND Price < 9 AND High < 5")
+    ringed.world.crash(ids[0])
+    ringed.world.run(ringed.world.now_ms + 6_000)
+    ringed.world.add(OPChordNode(ids[0], ringed.lists, ringed.settings), ids[1])
+    ringed.world.run(ringed.world.now_ms + 6_000)
+    ringed.subscribe(ids[0], "after", "Price > 15 AND High > 7")
+    assert ringed.publish(ids[2], {"Price": "5.00", "High": "4.00"}, "e1") == []
+    assert ringed.publish(ids[2], {"Price": "16.00", "High": "8.00"}, "e2") == ["after"]
+
+
 def mean_store_hops(nodes: int, values: int, width: int, *, jump: float) -> float:
     """To store a range of so many values, over a ring of nodes anywhere, as the settled costs are counted."""
     random, bits = Random(nodes + values), 32

@@ -19,7 +19,8 @@ from tidings.overlay.ring import ring_distance
 from tidings.overlay.scribe import ScribeNode, ScribeSettings
 from tidings.rendezvous.placements import digests
 from tidings.rendezvous.statistics import statistics_of
-from tidings.simulator.checkers.pastry import leaf_sets_at_rest, trees_at_rest
+from tidings.simulator.checkers.pastry import leaf_sets_at_rest
+from tidings.simulator.checkers.scribe import trees_at_rest
 from tidings.simulator.network import Network
 from tidings.simulator.world import World
 

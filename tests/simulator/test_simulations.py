@@ -8,48 +8,20 @@ from tidings.simulator.run import play
 from tidings.simulator.scenario import Plan, troubled
 from tidings.simulator.shrink import explain, shrink
 from tidings.simulator.systems import SYSTEMS
-from tidings.simulator.trace import Trace
 
-SYSTEMS_OF_THE_PAPERS = ("opchord", "digests", "clusters", "bluedove")  # the others are variants of these
-PART = 10  # seeds in one test; `make simulate-long` plays thousands
-PARTS = [(system, part) for system in SYSTEMS for part in range(4 if system in SYSTEMS_OF_THE_PAPERS else 1)]
+PART = 15  # seeds in one test; `make simulate-long` plays thousands, of longer schedules
+PARTS = [(system, part) for system in SYSTEMS for part in range(1 if system.startswith("sonnet") else 2)]
+SMALLER = {"nodes": 7, "subscriptions": 6, "events": 6, "churn_ms": 9_000, "repair_ms": 16_000}
 
 
 @pytest.mark.parametrize(("system", "part"), PARTS)
 def test_no_law_breaks_and_deliveries_are_the_oracles(system: str, part: int) -> None:
-    for seed in range(part * PART, (part + 1) * PART):
-        plan = troubled(system, seed)
+    size = 5 if system.startswith("sonnet") else PART  # it has many virtual nodes, and takes as much longer
+    for seed in range(part * size, (part + 1) * size):
+        plan = troubled(system, seed, **SMALLER)
         outcome = play(plan)
         if outcome.violation is not None:
             pytest.fail(explain(*shrink(plan, outcome.violation)))
-
-
-PLANTED = [(system, bug) for system, known in SYSTEMS.items() for bug in known.bugs]
-PROVOKED: dict[str, dict[str, float]] = {
-    "notify": {"churn": 1.5},
-    "counting": {},
-    "registration": {},
-    "overlap": {"churn": 1.5, "crashes": 0.0, "events": 60},
-}
-
-
-@pytest.mark.parametrize(("system", "bug"), PLANTED, ids=str)
-def test_a_planted_bug_is_found(system: str, bug: str) -> None:
-    for seed in range(60):
-        if play(Plan(system, seed=seed, bug=bug, **PROVOKED[bug])).violation is not None:
-            return
-    pytest.fail(f"60 seeds did not find the bug '{bug}' of {system}")
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_same_seed_gives_the_same_trace(system: str) -> None:
-    digests = []
-    for _ in range(2):
-        trace = Trace()
-        play(Plan(system, seed=5, subscriptions=4, events=3), trace=trace)
-        assert trace.lines > 100
-        digests.append(trace.digest)
-    assert digests[0] == digests[1]
 
 
 def test_a_failure_is_shrunk_to_the_steps_that_it_needs_and_names_the_command() -> None:
@@ -62,3 +34,10 @@ def test_a_failure_is_shrunk_to_the_steps_that_it_needs_and_names_the_command() 
     told = explain(shrunk, violation)
     assert f"tidings simulate opchord --seed 3 --bug counting --keep {shrunk.keep[0]},{shrunk.keep[1]}" in told
     assert "subscribe" in told
+
+
+def test_a_node_that_comes_back_is_not_asked_for_what_it_lost() -> None:
+    """Its clients have to subscribe again: what counts for the oracle ends with the crash."""
+    played = [play(Plan("bluedove", seed=seed, churn=1.5, crashes=1.0, events=20)) for seed in range(3)]
+    assert not any(outcome.violation for outcome in played)
+    assert any(outcome.probes for outcome in played)

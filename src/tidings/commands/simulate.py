@@ -19,27 +19,47 @@ if TYPE_CHECKING:
     from tidings.simulator.run import Outcome
     from tidings.simulator.scenario import Plan
 
+MAX_TOLD = 20  # failures whose command is printed
+
 
 def simulate(
     system: Annotated[
-        str | None, typer.Argument(metavar="SYSTEM", help="chord, opchord, digests, clusters, bluedove, …")
+        str | None, typer.Argument(metavar="SYSTEM", help="What to simulate: one of those named above.")
     ] = None,
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=100_000, help="Nodes at the beginning.")] = 8,
-    seed: Annotated[int, typer.Option("--seed", help="Everything follows from it.")] = 0,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Play so many, from --seed on.")] = 1,
-    churn: Annotated[float, typer.Option("--churn", min=0, help="Joins, leaves and crashes, by node.")] = 0.5,
+    seed: Annotated[int, typer.Option("--seed", help="All that is left to chance follows from it.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Play so many simulations, from --seed on.")] = 1,
+    churn: Annotated[
+        float, typer.Option("--churn", min=0, help="Joins, leaves and crashes in all, for each node at the beginning.")
+    ] = 0.5,
     crashes: Annotated[
         float, typer.Option("--crashes", min=0, max=1, help="The share of churn that is crashes.")
     ] = 0.5,
     loss: Annotated[float, typer.Option("--loss", min=0, max=0.5, help="The share of messages that is lost.")] = 0.0,
     splits: Annotated[int, typer.Option("--splits", min=0, help="Times that the network is split in two.")] = 0,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=0, help="Subscriptions.")] = 8,
-    events: Annotated[int, typer.Option("--events", min=0, help="Events during churn, and after it.")] = 8,
-    churn_ms: Annotated[int, typer.Option("--churn-ms", min=0, help="How long churn goes on.")] = 15_000,
-    repair_ms: Annotated[int, typer.Option("--repair-ms", min=0, help="How long repair may take.")] = 20_000,
-    bug: Annotated[str, typer.Option("--bug", help="Plant a bug, which should be found.")] = "",
-    keep: Annotated[str, typer.Option("--keep", metavar="0,3,…", help="Only these steps of the schedule.")] = "",
-    mixed: Annotated[bool, typer.Option("--mixed", help="Let each seed choose its own kind of trouble.")] = False,
+    subscriptions: Annotated[
+        int,
+        typer.Option("--subscriptions", min=0, help="Subscriptions at first; a quarter as many come later."),
+    ] = 8,
+    events: Annotated[
+        int, typer.Option("--events", min=0, help="Events during churn, and as many after it, which must arrive.")
+    ] = 8,
+    churn_ms: Annotated[
+        int, typer.Option("--churn-ms", min=1, help="Virtual time in which nodes come and go.")
+    ] = 15_000,
+    repair_ms: Annotated[
+        int, typer.Option("--repair-ms", min=0, help="How long after it everything must be in order again.")
+    ] = 20_000,
+    bug: Annotated[
+        str, typer.Option("--bug", metavar="NAME", help="Plant a bug, which should be found: one of those named above.")
+    ] = "",
+    keep: Annotated[
+        str, typer.Option("--keep", metavar="0,3,…", help="Only these steps of the schedule, as a failure names them.")
+    ] = "",
+    mixed: Annotated[
+        bool,
+        typer.Option("--mixed", help="Each seed chooses its trouble: churn, joins and leaves, loss, splits, none."),
+    ] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes to play many seeds in.")] = 1,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write down everything that happens.")
@@ -48,10 +68,28 @@ def simulate(
         Path | None, typer.Option("--replay", metavar="FILE", help="Play a trace again, and compare line by line.")
     ] = None,
 ) -> None:
-    """Simulate a system: nodes that join, leave and crash, and whether deliveries are what they should be.
+    """Simulate a published system: nodes that join, leave and crash, and whether every delivery is what it should be.
 
-    The same arguments give the same simulation. A failure prints the command that plays it again with the
-    fewest steps, and the exit status is 1.
+    Subscribers subscribe, nodes come and go while events are published; then all is quiet, things are repaired, and
+    further events have to reach exactly whom they concern. Laws are checked after every message. The same
+    arguments give the same simulation. A failure prints the law, the command that plays it again, and the fewest
+    steps that still break it; the exit status is then 1.
+
+    \b
+    Systems:
+      chord, opchord              lists on a ring, by hash or in order
+      digests                     multicast trees by index digests, matched at the leaves
+      digests-tree, digests-home  the same, matched in the trees, or at home nodes without trees
+      clusters                    multicast groups of similar subscriptions
+      bluedove                    dispatchers, and matchers with segments
+
+    \b
+    Bugs that can be planted:
+      chord, opchord              notify, counting, handover, copies
+      digests, digests-tree       hops, hints, root, leaving
+      digests-home                hops, line, once
+      clusters                    registration
+      bluedove                    overlap, owners, restart, news, merging
 
     \b
       tidings simulate opchord --nodes 32 --seed 7 --churn 1.5
@@ -76,12 +114,13 @@ def simulate(
     plan = Plan(
         system, nodes, seed, churn, crashes, loss, splits, subscriptions, events, churn_ms, repair_ms, bug, kept
     )  # fmt: skip
+    sizes = {"nodes": nodes, "subscriptions": subscriptions, "events": events, "bug": bug}
+    plans = [troubled(system, one, **sizes) if mixed else replace(plan, seed=one) for one in range(seed, seed + seeds)]
     if seeds == 1:
-        _report([_play_one(troubled(system, seed) if mixed else plan, trace)])
+        _report([_play_one(plans[0], trace)])
         return
     if trace is not None:
         raise typer.BadParameter("--trace is of one seed; leave out --seeds")
-    plans = [troubled(system, one) if mixed else replace(plan, seed=one) for one in range(seed, seed + seeds)]
     _report(list(_play_many(plans, jobs)))
 
 
@@ -139,8 +178,12 @@ def _report(outcomes: list[Outcome]) -> None:
         return
     plan, violation = failed[0].plan, failed[0].violation
     assert violation is not None
-    typer.echo(f"\n{plan.command}", err=True)
-    typer.echo(f"fails; with the steps that it needs:\n\n{explain(*shrink(plan, violation))}", err=True)
+    for outcome in failed[:MAX_TOLD]:
+        typer.echo(f"{outcome.plan.command}   # {outcome.violation}", err=True)
+    if len(failed) > MAX_TOLD:
+        typer.echo(f"… and {len(failed) - MAX_TOLD:,} more", err=True)
+    typer.echo("\nThe first of them, with the steps that it needs:\n", err=True)
+    typer.echo(explain(*shrink(plan, violation)), err=True)
     raise typer.Exit(1)
 
 
@@ -172,9 +215,12 @@ def _replay(path: Path) -> None:
     """Play what a trace says again; raises `TraceError` where it does not happen again."""
     from tidings.simulator.run import Run
     from tidings.simulator.scenario import plan_from
-    from tidings.simulator.trace import Comparison, Trace, read_arguments
+    from tidings.simulator.trace import Comparison, Trace, TraceError, read_arguments
 
-    plan = plan_from(read_arguments(path))
+    try:
+        plan = plan_from(read_arguments(path))
+    except ValueError as error:
+        raise TraceError(f"{path}: its first line is no simulation's: {error}") from None
     with path.open(encoding="utf-8") as lines:
         comparison = Comparison(lines)
         trace = Trace(comparison.write)

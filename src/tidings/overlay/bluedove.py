@@ -150,6 +150,8 @@ class BlueDoveNode(Matcher):
     def start(self, contact: Id | None, now_ms: int) -> Effects:
         if contact is None and not self.table.edges and self.is_matcher:
             self.table.merge(Edge(d, BEGINNING, 0, self.id, True, False) for d in range(self.dimensions.count))
+        if contact is None:
+            self._complete |= {key for key, edge in self.table.edges.items() if edge.owner == self.id}
         for event in self.log.pending():  # published before a crash, and not done
             self._sending[event.id] = _Sending(event)
         timers: Effects = [SetTimer(self.options.refresh_ms, REFRESH), SetTimer(self.options.retry_ms, AGAIN)]
@@ -263,8 +265,7 @@ class BlueDoveNode(Matcher):
         """Whoever owns a part now, and has not said that it holds our subscriptions, is sent them."""
         effects: Effects = []
         for subscription, own in self.own.items():
-            if self.matching.overlaps or not own.active:
-                effects += self._place(subscription, own, now_ms)
+            effects += self._place(subscription, own, now_ms)
         return effects
 
     # Events

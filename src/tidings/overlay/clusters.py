@@ -54,7 +54,23 @@ class Summary(NamedTuple):
 
 
 class AskDivision(NamedTuple):
-    """A newcomer asks the bootstrap node for the schema's epoch and the clusters."""
+    """A newcomer asks a node that is there for the clusters."""
+
+
+class Known(NamedTuple):
+    """A division, and for how long each of its clusters has been known."""
+
+    division: Division
+    ages_ms: tuple[int, ...]
+
+
+class Handout(NamedTuple):
+    """What a bootstrap node hands out: the clusters, and the division before while it is kept."""
+
+    known: Known
+    old: Known | None
+    switched_ms_ago: int
+    summaries: tuple[Summary, ...]
 
 
 class ClusterNews(NamedTuple):
@@ -70,10 +86,11 @@ class ShareDigest(NamedTuple):
 
 
 CLUSTER_MESSAGES: tuple[type, ...] = (
-    *SCRIBE_MESSAGES, Cells, Cluster, Division, Summary, AskDivision, ClusterNews, ShareDigest,
+    *SCRIBE_MESSAGES, Cells, Cluster, Division, Summary, AskDivision, Known, Handout, ClusterNews, ShareDigest,
 )  # fmt: skip
 
 SHARE, MGC, MATURE = "share", "mgc", "mature"
+LONG_AGO_MS = -(1 << 30)
 
 
 class _Own:
@@ -87,7 +104,7 @@ class _Own:
 
 class ClusterNode(ScribeNode):
     handled_by: ClassVar[dict[type, str]] = {
-        AskDivision: "_on_ask_division", ClusterNews: "_on_news", ShareDigest: "_on_digest",
+        AskDivision: "_on_ask_division", Handout: "_on_handout", ClusterNews: "_on_news", ShareDigest: "_on_digest",
     }  # fmt: skip
 
     def __init__(self, id: Id, random: Random, space: Space, settings: ClusterSettings = ClusterSettings()) -> None:  # noqa: B008
@@ -97,7 +114,7 @@ class ClusterNode(ScribeNode):
         self.division = Division(0, 0, ())
         self._old: tuple[Division, int] | None = None  # and until when it is kept
         self._since: dict[tuple[int, Id, Cells], int] = {}  # when a cluster was learnt of
-        self._switched_ms = -(1 << 30)  # when the division was learnt of
+        self._switched_ms = LONG_AGO_MS  # when the division was learnt of
         self.own: dict[str, _Own] = {}
         self._registered: dict[Id, None] = {}
         self.summaries: dict[Id, Summary] = {}
@@ -119,13 +136,42 @@ class ClusterNode(ScribeNode):
             return effects
         self._held_ready = True
         kept: Effects = [effect for effect in effects if not isinstance(effect, Ready)]
-        return [*kept, Send(self._contact, AskDivision())] if self._contact is not None else kept
+        return [*kept, Send(self._bootstrap(), AskDivision())]
+
+    def _bootstrap(self) -> Id:
+        """The contact, or whoever else is known where it is gone."""
+        assert self._contact is not None
+        known = sorted(self._heard)
+        return self._contact if self._contact in known or not known else known[0]
 
     def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
         return self._hold_ready(super().on_message(sender, message, now_ms))
 
     def _on_ask_division(self, sender: Id, message: AskDivision, now_ms: int) -> Effects:
-        return [Send(sender, self._news(answer=True))] if self._informed else []
+        if not self._informed:
+            return []
+        old = self._known(self._old[0], now_ms) if self._old is not None else None
+        known, summaries = self._known(self.division, now_ms), tuple(self.summaries.values())
+        return [Send(sender, Handout(known, old, now_ms - self._switched_ms, summaries))]
+
+    def _known(self, division: Division, now_ms: int) -> Known:
+        since = [self._since.get((*division.age, cluster.box), LONG_AGO_MS) for cluster in division.clusters]
+        return Known(division, tuple(now_ms - at for at in since))
+
+    def _on_handout(self, sender: Id, message: Handout, now_ms: int) -> Effects:
+        """A newcomer changes over from one division to the next when the node does that it asked."""
+        if self._informed:
+            return []
+        self._informed, self.division = True, message.known.division
+        self._switched_ms = now_ms - message.switched_ms_ago
+        if message.old is not None:
+            self._old = (message.old.division, self._switched_ms + self.options.overlap_ms)
+        for division, ages_ms in (message.known, *([message.old] if message.old is not None else [])):
+            for cluster, age_ms in zip(division.clusters, ages_ms, strict=True):
+                self._since[*division.age, cluster.box] = now_ms - age_ms
+        self.summaries |= {summary.node: summary for summary in message.summaries if summary.node != self.id}
+        effects: Effects = [SetTimer(self.options.settle_ms + 1, MATURE), *self._register(now_ms)]
+        return [*effects, Ready()] if self._held_ready else effects
 
     def _news(self, *, answer: bool) -> ClusterNews:
         return ClusterNews(self.division, tuple(self.summaries.values()), answer)
@@ -141,7 +187,7 @@ class ClusterNode(ScribeNode):
         if made:
             effects += self._take(self.division.with_clusters(made), now_ms)
             effects += self.cb_notify()
-        self._summarise()
+        self._summarise(now_ms)
         effects += self._register(now_ms)
         return [*effects, *self._settle(now_ms)]
 
@@ -152,7 +198,7 @@ class ClusterNode(ScribeNode):
     def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
         if self.own.pop(subscription, None) is None:
             raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
-        self._summarise()
+        self._summarise(now_ms)
         return self._register(now_ms)
 
     def _wanted(self) -> dict[Id, None]:
@@ -192,12 +238,17 @@ class ClusterNode(ScribeNode):
         return effects
 
     def _is_settled(self, box: Cells, now_ms: int) -> bool:
+        """The last to hear of a division switches to it later than this node, by as long as news take."""
+        options, bits = self.options, self.pastry.bits
         met = [cluster.box for cluster in self.division.clusters if cluster.box.meets(box)]
-        groups = [self.space.group(self.division, cluster, self.pastry.bits) for cluster in met]
-        return all(map(self.is_rooted, groups)) and all(self._is_mature(cluster, now_ms) for cluster in met)
+        return (
+            now_ms >= self._switched_ms + options.settle_ms + options.share_ms
+            and all(self._is_mature(self.division, cluster, now_ms) for cluster in met)
+            and all(self.is_rooted(self.space.group(self.division, cluster, bits)) for cluster in met)
+        )
 
-    def _is_mature(self, box: Cells, now_ms: int) -> bool:
-        return self._since.get((*self.division.age, box), 0) + self.options.settle_ms <= now_ms
+    def _is_mature(self, division: Division, box: Cells, now_ms: int) -> bool:
+        return self._since.get((*division.age, box), LONG_AGO_MS) + self.options.settle_ms <= now_ms
 
     def is_changing(self, now_ms: int) -> bool:
         """Whether a division, or a cluster of it, is so new that registering may go on."""
@@ -208,18 +259,22 @@ class ClusterNode(ScribeNode):
 
     def publish(self, event: Event, now_ms: int) -> Effects:
         point = self.space.point(event)
-        division = self.division
-        if self._old is not None and now_ms < self._switched_ms + self.options.settle_ms:
-            division = self._old[0]
+        division, mature = self.routing(now_ms)
         containing = [cluster for cluster in division.clusters if cluster.box.contains(point)]
-        mature = [c for c in containing if division is not self.division or self._is_mature(c.box, now_ms)]
-        chosen = mature or containing
+        chosen = [cluster for cluster in containing if cluster in mature] or containing
         if not chosen:
             self.lost += any(box.contains(point) for summary in self.summaries.values() for box in summary.boxes)
-            self._summarise()
+            self._summarise(now_ms)
             return []
         smallest = min(chosen, key=lambda cluster: (cluster.size, cluster.box.volume, cluster.box))
         return self.multicast(self.space.group(division, smallest.box, self.pastry.bits), event, now_ms)
+
+    def routing(self, now_ms: int) -> tuple[Division, tuple[Cluster, ...]]:
+        """The division that events are routed by, and those of its clusters that all have had time to register in."""
+        division = self.division
+        if self._old is not None and now_ms < self._switched_ms + self.options.settle_ms:
+            division = self._old[0]
+        return division, tuple(c for c in division.clusters if self._is_mature(division, c.box, now_ms))
 
     def received(self, group: Id, event: Event, now_ms: int) -> Effects:
         record, content = self.space.content.record(event), self.space.content
@@ -238,6 +293,8 @@ class ClusterNode(ScribeNode):
         return [Send(id, news) for id in sorted(self._heard)]
 
     def _on_news(self, sender: Id, message: ClusterNews, now_ms: int) -> Effects:
+        if not self._informed:  # only a bootstrap node tells what may be used already
+            return []
         effects: Effects = []
         for summary in message.summaries:
             known = self.summaries.get(summary.node)
@@ -252,22 +309,21 @@ class ClusterNode(ScribeNode):
             effects += self.cb_notify()
         if message.answer and self._digest_of(message) != self._digest():
             effects.append(Send(sender, self._news(answer=False)))
-        if not self._informed:
-            self._informed = True
-            self._switched_ms = -(1 << 30)  # there was nothing before
-            if self._held_ready:
-                effects.append(Ready())
         return effects
 
     def _take(self, division: Division, now_ms: int) -> Effects:
-        """Change over to a division: its clusters count from now on, and the one before it is kept for a while."""
+        """Change over to a division: its clusters count from now on, and the one in use is kept for a while.
+
+        That need not be the one before: of two proposals at once, one was never in use.
+        """
         if division.age != self.division.age:
-            if self.division.clusters:
-                self._old = (self.division, now_ms + self.options.overlap_ms)
+            used, _ = self.routing(now_ms)
+            if used.clusters:
+                self._old = (used, now_ms + self.options.overlap_ms)
             self._switched_ms = now_ms
             self.lost = 0
         for cluster in division.clusters:
-            self._since.setdefault((*division.age, cluster.box), now_ms if self._informed else 0)
+            self._since.setdefault((*division.age, cluster.box), now_ms)
         before, self.division = self.division, division
         timer = SetTimer(self.options.settle_ms + 1, MATURE)
         if not self.options.registers_again and before.age == division.age:
@@ -279,8 +335,9 @@ class ClusterNode(ScribeNode):
         lacking = [Cluster(box, 1) for own in self.own.values() for box in own.boxes if not self._is_covered(box)]
         return self._take(self.division.with_clusters(lacking), now_ms) if lacking else []
 
-    def _summarise(self) -> None:
-        version = self.summaries[self.id].version + 1 if self.id in self.summaries else 0
+    def _summarise(self, now_ms: int) -> None:
+        """By the time, so that a node that crashed and is back is newer than it was."""
+        version = max(now_ms, self.summaries[self.id].version + 1) if self.id in self.summaries else now_ms
         boxes = tuple(dict.fromkeys(box for own in self.own.values() for box in own.boxes))
         self.summaries[self.id] = Summary(self.id, version, boxes, self.lost)
 
@@ -326,8 +383,8 @@ class ClusterNode(ScribeNode):
 
     def _share(self, now_ms: int) -> Effects:
         effects: Effects = []
-        if not self._informed and self._held_ready and self._contact is not None:
-            return [Send(self._contact, AskDivision())]
+        if not self._informed:
+            return [Send(self._bootstrap(), AskDivision())] if self._held_ready else []
         if self._old is not None and self._old[1] <= now_ms:
             self._old = None
             effects += self._register(now_ms)
@@ -337,6 +394,8 @@ class ClusterNode(ScribeNode):
             effects.append(Send(peer, ShareDigest(self._digest())))
         horizon = now_ms - self.options.remembered_ms
         self._delivered = {key: at for key, at in self._delivered.items() if at >= horizon}
+        ages = [self.division.age, *([self._old[0].age] if self._old is not None else [])]
+        self._since = {key: since for key, since in self._since.items() if key[:2] in ages}
         return [*effects, *self._settle(now_ms)]
 
     def leave(self, now_ms: int) -> Effects:

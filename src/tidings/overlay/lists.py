@@ -18,7 +18,7 @@ from tidings.model.filter.compile import compile_filters
 from tidings.model.filter.sets import ValueSet
 from tidings.overlay.content import REMEMBERED, Content, Interest, Record
 from tidings.overlay.core import Event, Id
-from tidings.overlay.ring import hashed
+from tidings.overlay.ring import hashed, within
 from tidings.rendezvous.interface import channels_of, positions_of
 from tidings.rendezvous.placements import chord, opchord
 from tidings.rendezvous.places import event_places, has_places
@@ -134,3 +134,14 @@ class Lists:
             number = order.numbers(places.all) if places.valid[0] else np.zeros(1, np.int64)  # NULL lies with the least
             positions.append(int(order.positions(number, self.view.ring)[0]))
         return (*positions, self._catch_all.start)
+
+
+def touches(arcs: tuple[Arc, ...], low: Id, high: Id, mask: int) -> bool:
+    """Whether one of the arcs has a position in (low, high]."""
+    for start, length in arcs:
+        if within(low, start, high):
+            return True
+        first = (low + 1 - start) & mask  # from the arc's beginning to the first position that is owned
+        if first <= length:
+            return True
+    return False

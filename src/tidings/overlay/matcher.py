@@ -4,7 +4,7 @@ Segments change hands in one order: the copies are made, then the table switches
 copies are under way the old owner takes no changes for the part in question (dispatchers repeat them), and after the
 switch it sends events on, so that every event finds all that it satisfies. Of a matcher that is convicted the
 neighbour takes the segments, asks everybody for the subscriptions that belong there, and matches nothing in them
-before all have answered.
+before all have answered. So does a node that crashed, and is back before anybody has noticed.
 """
 
 from __future__ import annotations
@@ -46,21 +46,11 @@ class MatcherSettings(NamedTuple):
     report_ms: int = 1_000
     expire_ms: int = 30_000  # copies that no dispatcher repeats
     handover_ms: int = 3_000  # after which a split that was not finished is given up
-    overlaps: bool = True  # False: the table is switched before the copies are made, a bug
 
 
 class _Giving(NamedTuple):
     newcomer: Id
     until_ms: int
-
-
-class _GiveLate(NamedTuple):
-    """Planted: the copies are sent long after the switch."""
-
-    dimension: int
-    low: int
-    newcomer: Id
-    copies: tuple[Copy, ...]
 
 
 class _Recovery:
@@ -94,6 +84,7 @@ class Matcher(GossipNode):
         self._reported: tuple[tuple[int, int, float, float], ...] = ()
         self._giving: dict[tuple[int, int], _Giving] = {}
         self._recoveries: dict[tuple[int, int], _Recovery] = {}
+        self._complete: set[tuple[int, int]] = set()  # parts of which it has had everything, since it started
         self._untold: dict[str, tuple[Id, set[tuple[str, Id]]]] = {}  # event → its dispatcher, and who was not told yet
 
     def matcher_timers(self) -> Effects:
@@ -210,9 +201,6 @@ class Matcher(GossipNode):
         if cut is None:
             return []
         copies = self._held(dimension, cut, segment.high)
-        if not self.matching.overlaps:
-            late = SetTimer(1_500, _GiveLate(dimension, cut, newcomer, copies))
-            return [late, *self._switch(dimension, cut, newcomer, now_ms)]
         self._giving[dimension, cut] = _Giving(newcomer, now_ms + self.matching.handover_ms)
         return [Send(newcomer, Handover(dimension, cut, copies, None))]
 
@@ -233,8 +221,11 @@ class Matcher(GossipNode):
 
     def _on_handover(self, sender: Id, message: Handover, now_ms: int) -> Effects:
         dimension, low, copies, edge = message
+        if not self.is_member:
+            return []  # what is left to this node it asks for when it has joined
         for copy in copies:
             self._hold(dimension, copy, now_ms)
+        self._complete.add((dimension, low))
         if edge is None:
             return [Send(sender, HandedOver(dimension, low))]
         # The giver has left: what it gave is complete, and its edge says that it is ours, or may be merged.
@@ -265,7 +256,8 @@ class Matcher(GossipNode):
         return [*news, *self.table_changed(now_ms)]
 
     def _on_table_news(self, sender: Id, message: TableNews, now_ms: int) -> Effects:
-        return self.merge_table(message.edges, now_ms)
+        """Who has not joined yet is told the whole table when it has: a part alone would have gaps."""
+        return self.merge_table(message.edges, now_ms) if self.is_member else []
 
     def _trim_set(self, dimension: int) -> None:
         """Drop what no segment of one's own overlaps any more."""
@@ -288,8 +280,17 @@ class Matcher(GossipNode):
     def merge_table(self, table: tuple[Edge, ...], now_ms: int) -> Effects:
         if not self.table.merge(table):
             return []
-        effects = self._recover_mine(now_ms)
+        effects = [*self._reclaim(now_ms), *self._recover_mine(now_ms)]
         return [*effects, *self.table_changed(now_ms)]
+
+    def _reclaim(self, now_ms: int) -> Effects:
+        """Parts that were this node's before it crashed are so still, but it is not ready for them any more."""
+        reclaimed = tuple(
+            edge._replace(version=edge.version + 1, ready=False)
+            for key, edge in self.table.edges.items()
+            if edge.owner == self.id and edge.ready and not edge.removed and key not in self._complete
+        )
+        return self._announce(reclaimed, now_ms) if reclaimed else []
 
     def table_changed(self, now_ms: int) -> Effects:
         """The segments are others now."""
@@ -369,6 +370,7 @@ class Matcher(GossipNode):
                 del self._recoveries[dimension, low]
             elif not recovery.waiting:
                 del self._recoveries[dimension, low]
+                self._complete.add((dimension, low))
                 finished.append(edge._replace(version=edge.version + 1, ready=True))
         return self._announce(tuple(finished), now_ms) if finished else []
 
@@ -396,8 +398,6 @@ class Matcher(GossipNode):
         match tag:
             case (str(kind), int(dimension)) if kind == SERVE:
                 return self._serve(dimension, now_ms)
-            case _GiveLate(dimension, low, newcomer, copies):
-                return [Send(newcomer, Handover(dimension, low, copies, None))]
         if tag == REPORT:
             return [*self._report(), *self._ask_again(now_ms), SetTimer(self.matching.report_ms, REPORT)]
         if tag == TRIM:

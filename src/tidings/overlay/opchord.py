@@ -13,13 +13,14 @@ repeats run out, so that nothing is left of an owner that crashed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
 from tidings.model.subscription_id import SubscriptionId, SubscriptionIdCodec
 from tidings.overlay.chord import STABILIZE, ChordNode, ChordSettings, Route
 from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Message, Send, SetTimer, Tag
-from tidings.overlay.lists import Arc, Lists
+from tidings.overlay.lists import Arc, Lists, touches
 from tidings.overlay.opchord_messages import (
     Collect,
     Collected,
@@ -33,9 +34,10 @@ from tidings.overlay.opchord_messages import (
     Uncopy,
     Walk,
 )
-from tidings.overlay.ring import within
+from tidings.overlay.ring import between, hashed
 
-MAX_SUBSCRIPTIONS = 1 << 20  # of one node: c2 of the paper
+NUMBER_BITS = 20
+MAX_SUBSCRIPTIONS = 1 << NUMBER_BITS  # of one node: c2 of the paper
 
 
 class OPChordSettings(NamedTuple):
@@ -107,7 +109,7 @@ class OPChordNode(ChordNode):
         self._removed: dict[tuple[int, int], tuple[int, int]] = {}  # up to which version, and how long to remember it
         self.own: dict[str, _Own] = {}
         self._owner_of: dict[int, tuple[str, int]] = {}  # packed number → subscription and box
-        self._next_number = 0
+        self._first_number = self._next_number = 0
         self._requests: dict[int, tuple[str, Store]] = {}
         self._next_request = 0
         self._queries: dict[str, _Query] = {}
@@ -119,6 +121,9 @@ class OPChordNode(ChordNode):
 
     def start(self, contact: Id | None, now_ms: int) -> Effects:
         self._settled = self.is_member or contact is None
+        # A node that was here before under the same id may still be in lists, and be sent answers.
+        self._first_number = self._next_number = hashed(f"{self.id} {now_ms}", NUMBER_BITS)
+        self._next_request = hashed(f"{now_ms} {self.id}", NUMBER_BITS) << NUMBER_BITS
         timers: Effects = [SetTimer(self.options.refresh_ms, REFRESH), SetTimer(self.options.refresh_ms, EXPIRE)]
         return [*super().start(contact, now_ms), *timers]
 
@@ -134,9 +139,9 @@ class OPChordNode(ChordNode):
         return self._store_all(subscription, now_ms) or [Active(subscription)]
 
     def _number(self, subscription: str, box: int, lists: int) -> int:
-        if self._next_number == MAX_SUBSCRIPTIONS:
+        if self._next_number == self._first_number + MAX_SUBSCRIPTIONS:
             raise SubscriptionError(f"node {self.id}: it has had {MAX_SUBSCRIPTIONS:,} subscriptions; use another node")
-        packed = self.codec.encode(SubscriptionId(self.id, self._next_number, lists))
+        packed = self.codec.encode(SubscriptionId(self.id, self._next_number % MAX_SUBSCRIPTIONS, lists))
         self._next_number += 1
         self._owner_of[packed] = (subscription, box)
         return packed
@@ -220,7 +225,7 @@ class OPChordNode(ChordNode):
         payload = message.payload
         match payload:
             case Store():
-                return self._on_walk(message.origin, Walk(payload._replace(hops=message.hops), message.origin), now_ms)
+                return self._walk(payload._replace(hops=message.hops), message.origin, now_ms)
             case Collect():
                 return self._on_collect(payload, message.origin, now_ms)
             case Matched():
@@ -228,7 +233,16 @@ class OPChordNode(ChordNode):
         return []
 
     def _on_walk(self, sender: Id, message: Walk, now_ms: int) -> Effects:
-        store, origin = message
+        """Somebody who came in between, and whom the last node does not know yet, has its turn first."""
+        store, origin, last = message
+        if not self.is_member:
+            return []  # it crashed, and is not back yet: the walk is repeated
+        before = self.predecessor
+        if before is not None and last != self.id and between(last, before, self.id):
+            return [Send(before, message)]
+        return self._walk(store, origin, now_ms)
+
+    def _walk(self, store: Store, origin: Id, now_ms: int) -> Effects:
         effects = self._take(store, now_ms)
         start, length = store.arc
         covered = (self.id - start) & self._mask
@@ -240,7 +254,7 @@ class OPChordNode(ChordNode):
             rest = Arc(jump, length - ((jump - start) & self._mask))
             again = Route(jump, origin, store.hops, False, store._replace(arc=rest))
             return [*effects, *self._on_route(self.id, again, now_ms)]
-        return [*effects, Send(head, Walk(store._replace(hops=store.hops + 1), origin))]
+        return [*effects, Send(head, Walk(store._replace(hops=store.hops + 1), origin, self.id))]
 
     def _jump(self, store: Store, covered: int) -> Id | None:
         """The next value's position, where so many nodes lie before it that a lookup is shorter (section 4.3)."""
@@ -274,7 +288,7 @@ class OPChordNode(ChordNode):
             return [Send(id, Uncopy(entry)) for id in self._copy_holders()]
         self.entries[key] = entry
         self._until[key] = now_ms + 3 * self.options.refresh_ms
-        return [Send(id, Copies((entry,), False)) for id in self._copy_holders()]
+        return [Send(id, self._copies([entry], False, now_ms)) for id in self._copy_holders()]
 
     def _is_removed(self, entry: Entry) -> bool:
         """Whether this is news of something that is over: a copy that was under way, a walk that was repeated."""
@@ -305,13 +319,22 @@ class OPChordNode(ChordNode):
     def _copy_holders(self) -> tuple[Id, ...]:
         return tuple(id for id in self.successors[: self.options.copies] if id != self.id)
 
+    def _copies(self, entries: Iterable[Entry], handover: bool, now_ms: int) -> Copies:
+        copied = tuple(entries)
+        left_ms = tuple(self.runs_out_ms(entry) - now_ms for entry in copied)
+        return Copies(copied, left_ms, handover)
+
+    def runs_out_ms(self, entry: Entry) -> int:
+        """Until when an entry is kept, if its owner does not repeat it."""
+        return self._until[entry.subscription, entry.channel]
+
     def _on_copies(self, sender: Id, message: Copies, now_ms: int) -> Effects:
-        for entry in message.entries:
+        for entry, left_ms in zip(message.entries, message.left_ms, strict=True):
             key = (entry.subscription, entry.channel)
             known = self.entries.get(key)
             if (known is None or known.version <= entry.version) and not self._is_removed(entry):
                 self.entries[key] = entry
-                self._until[key] = now_ms + 3 * self.options.refresh_ms
+                self._until[key] = max(self._until.get(key, 0), now_ms + left_ms)
         if message.handover:
             self._settled = True
         return []
@@ -334,8 +357,8 @@ class OPChordNode(ChordNode):
         if mine not in (None, self.id):
             assert mine is not None
             low = before if before is not None and before != self.id else self.id
-            handed = tuple(e for e in self.entries.values() if touches(self._arcs(e), low, mine, self._mask))
-            effects.append(Send(mine, Copies(handed, True)))
+            handed = [e for e in self.entries.values() if touches(self._arcs(e), low, mine, self._mask)]
+            effects.append(Send(mine, self._copies(handed, True, now_ms)))
         self._copied_to = ()  # what is owned here is another part now: the successors need it all
         return effects
 
@@ -346,16 +369,16 @@ class OPChordNode(ChordNode):
             effects += self.unsubscribe(subscription, now_ms)
         head = self.successors[0] if self.successors else self.id
         if head != self.id:
-            effects.append(Send(head, Copies(tuple(self.entries.values()), True)))
+            effects.append(Send(head, self._copies(self.entries.values(), True, now_ms)))
         return [*effects, *super().leave(now_ms)]
 
-    def _copy_afresh(self) -> Effects:
+    def _copy_afresh(self, now_ms: int) -> Effects:
         """Every list that is owned here, to the successors that do not have it."""
         holders = self._copy_holders()
         lacking = [id for id in holders if id not in self._copied_to]
         self._copied_to = holders
-        owned = tuple(entry for entry in self.entries.values() if self._has_value(entry)) if lacking else ()
-        return [Send(id, Copies(owned, False)) for id in lacking] if owned else []
+        owned = [entry for entry in self.entries.values() if self._has_value(entry)] if lacking else []
+        return [Send(id, self._copies(owned, False, now_ms)) for id in lacking] if owned else []
 
     # Events
 
@@ -377,6 +400,8 @@ class OPChordNode(ChordNode):
         return self._answer(message, origin, now_ms)
 
     def _on_collect_for(self, sender: Id, message: CollectFor, now_ms: int) -> Effects:
+        if not self.is_member:
+            return []
         if not self._settled and self.successors[0] != self.id:
             return [Send(self.successors[0], message)]
         return self._answer(message.collect, message.origin, now_ms)
@@ -463,7 +488,7 @@ class OPChordNode(ChordNode):
         if tag == EXPIRE:
             return [*self._expire(now_ms), SetTimer(self.options.refresh_ms, EXPIRE)]
         effects = super().on_timer(tag, now_ms)
-        return [*effects, *self._copy_afresh()] if tag == STABILIZE else effects
+        return [*effects, *self._copy_afresh(now_ms)] if tag == STABILIZE else effects
 
     def _store_again(self, request: int, left: int, now_ms: int) -> Effects:
         known = self._requests.get(request)
@@ -495,14 +520,3 @@ class OPChordNode(ChordNode):
         if isinstance(message, CollectFor) and self.is_member:
             return [*effects, *self._on_collect_for(self.id, message, now_ms)]
         return effects
-
-
-def touches(arcs: tuple[Arc, ...], low: Id, high: Id, mask: int) -> bool:
-    """Whether one of the arcs has a position in (low, high]."""
-    for start, length in arcs:
-        if within(low, start, high):
-            return True
-        first = (low + 1 - start) & mask  # from the arc's beginning to the first position that is owned
-        if first <= length:
-            return True
-    return False

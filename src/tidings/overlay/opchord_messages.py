@@ -34,6 +34,7 @@ class Walk(NamedTuple):
 
     store: Store
     origin: Id
+    last: Id  # the node that took the entry last
 
 
 class Stored(NamedTuple):
@@ -77,6 +78,7 @@ class Copies(NamedTuple):
     """Entries for a successor to keep in case, or for a node that joins to own (`handover`)."""
 
     entries: tuple[Entry, ...]
+    left_ms: tuple[int, ...]  # until they run out: copying does not prolong what its owner has given up
     handover: bool
 
 

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
+from typing import Any
 
 from tidings.overlay.core import Event, Id
 from tidings.simulator.network import Network
 from tidings.simulator.scenario import Plan, Step, schedule, timetable
 from tidings.simulator.systems import System, system_named
 from tidings.simulator.trace import Trace
-from tidings.simulator.workload import market
+from tidings.simulator.workload import workload_of
 from tidings.simulator.world import Violation, World
 
 
@@ -26,7 +27,7 @@ class Interested:
 
     node: Id
     texts: list[tuple[int, str]]  # since when which filter
-    until_ms: int | None = None  # when it was given up
+    until_ms: int | None = None  # when it was given up, or its node went
 
     @property
     def text(self) -> str:
@@ -54,6 +55,7 @@ class Run:
     def __init__(self, plan: Plan, *, trace: Trace | None = None, count_kinds: bool = False) -> None:
         self.plan = plan
         self.system: System = system_named(plan.system)
+        self.workload = workload_of(plan.system)
         self.random = Random(f"world {plan.seed}")
         network = Network(self.random, loss=0.0)
         self.world = World(self.random, network, checkers=self.system.checkers(plan))
@@ -65,6 +67,7 @@ class Run:
         while len(different) < 4 * plan.nodes + 16:
             different[ids.getrandbits(self.system.bits)] = None
         self._id_of = dict(enumerate(different))  # by the numbers that steps name
+        self._crashed: dict[Id, Any] = {}  # nodes as they were, for what outlives a crash
         self.interested: dict[str, Interested] = {}
         self.published: dict[str, tuple[int, str, bool, Id]] = {}  # event → when, body, whether it is a probe, where
 
@@ -111,16 +114,16 @@ class Run:
             case "join":
                 if not present and id not in world.gone:
                     self._join(id)
+            case "restart":
+                if not present and id in self._crashed:
+                    self._join(id, self._crashed.pop(id))
             case "crash" | "leave":
                 if (
                     id in world.ready
                     and len(world.ready) > self.system.least
                     and self.system.may_fail(world, self.plan, id)
                 ):
-                    if step.kind == "crash":
-                        world.crash(id)
-                    else:
-                        world.stop(id, world.nodes[id].leave(now))  # type: ignore[attr-defined]
+                    self._take_from(id, crashes=step.kind == "crash")
             case "split":
                 sides = [self._id_of[int(number)] for number in step.value.split(",")]
                 world.network.split(sides, [other for other in world.nodes if other not in sides])
@@ -137,9 +140,24 @@ class Run:
             case "publish" | "probe":
                 self._publish(id, step)
 
-    def _join(self, id: Id) -> None:
+    def _join(self, id: Id, before: Any = None) -> None:
+        """A node that is new, or one that crashed: then with what outlives a crash."""
         contact = self.random.choice(sorted(self.world.ready))
-        self.world.add(self.system.make(self.plan, id, self.random), contact)
+        node = self.system.make(self.plan, id, self.random)
+        if before is not None:
+            self.system.restore(before, node)
+        self.world.add(node, contact)
+
+    def _take_from(self, id: Id, *, crashes: bool) -> None:
+        """A node goes, and with it the subscriptions of its clients."""
+        for known in self.interested.values():
+            if known.node == id and known.until_ms is None:
+                known.until_ms = self.world.now_ms
+        if crashes:
+            self._crashed[id] = self.world.nodes[id]
+            self.world.crash(id)
+        else:
+            self.world.stop(id, self.world.nodes[id].leave(self.world.now_ms))  # type: ignore[attr-defined]
 
     def _is_live(self, subscription: str) -> bool:
         known = self.interested.get(subscription)
@@ -191,7 +209,7 @@ class Run:
             told.add((subscription, event))
             if node != known.node:
                 raise Violation("Sound", f"{where} by node {node}, and is at {known.node}", at)
-            if not any(market().matches(text, body) for _, text in known.texts):
+            if not any(self.workload.matches(text, body) for _, text in known.texts):
                 raise Violation("Sound", f"{where}, and asked for {known.text}", at)
             if known.until_ms is not None and at > known.until_ms:
                 raise Violation("Sound", f"{where} after it was given up", at)
@@ -207,7 +225,7 @@ class Run:
             if known.until_ms is None
             and known.node in self.world.nodes
             and self._was_active(name, at)
-            and market().matches(known.text, body)
+            and self.workload.matches(known.text, body)
         }
 
     def _was_active(self, subscription: str, at_ms: int) -> bool:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any, NamedTuple
 
-from tidings.simulator.workload import market
+from tidings.simulator.workload import workload_of
 
 START_MS, SUBSCRIBE_MS, PROBE_MS = 1_000, 4_000, 8_000
+RESTARTS = 0.4  # the share of crashed nodes that come back, under the same id
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,15 @@ class Plan:
 
 
 def plan_from(arguments: list[str]) -> Plan:
-    """The plan that `Plan.arguments` wrote."""
+    """The plan that `Plan.arguments` wrote; `ValueError` where it cannot have."""
     given: dict[str, Any] = {}
-    known = {field.name: field for field in fields(Plan)}
+    known = {field.name: field for field in fields(Plan)[1:]}
+    if len(arguments) % 2 == 0:
+        raise ValueError("a system, and then options with a value each, are what makes a simulation")
     for option, value in zip(arguments[1::2], arguments[2::2], strict=True):
-        field = known[option.removeprefix("--").replace("-", "_")]
+        field = known.get(option.removeprefix("--").replace("-", "_"))
+        if field is None:
+            raise ValueError(f"there is no option {option}")
         if field.name == "keep":
             given["keep"] = tuple(int(number) for number in value.split(",") if number)
         else:
@@ -73,15 +78,15 @@ TROUBLES: dict[str, dict[str, float]] = {
 }
 
 
-def troubled(system: str, seed: int) -> Plan:
+def troubled(system: str, seed: int, **sizes: Any) -> Plan:
     """A plan whose kind of trouble the seed chooses: most often churn."""
     kinds = [*["churn"] * 4, *TROUBLES]
-    return Plan(system, seed=seed, **TROUBLES[kinds[seed % len(kinds)]])  # type: ignore[arg-type]
+    return Plan(system, seed=seed, **{**sizes, **TROUBLES[kinds[seed % len(kinds)]]})
 
 
 class Step(NamedTuple):
     at_ms: int
-    kind: str  # join, leave, crash, split, heal, subscribe, unsubscribe, update, publish, probe, adapt
+    kind: str  # join, leave, crash, restart, split, heal, subscribe, unsubscribe, update, publish, probe
     node: int
     subject: str = ""  # a subscription, an event
     value: str = ""  # a filter, an event's body, nodes
@@ -119,7 +124,7 @@ class _Maker:
         self.random = Random(f"schedule {plan.seed}")
         self.times = timetable(plan)
         self.steps: list[Step] = []
-        self.pool = market()
+        self.pool = workload_of(plan.system)
         self.holders: dict[str, int] = {}
 
     def make(self) -> tuple[Step, ...]:
@@ -139,7 +144,10 @@ class _Maker:
         newcomer = plan.nodes
         for at in sorted(self._moment() for _ in range(count)):
             if random.random() < plan.crashes:
-                self._step(at, "crash", random.randrange(newcomer))
+                crashed = random.randrange(newcomer)
+                self._step(at, "crash", crashed)
+                if random.random() < RESTARTS:  # some before others have noticed that they were away
+                    self._step(min(at + random.randint(50, 6_000), times.calm_ms), "restart", crashed)
             elif random.random() < 0.3:
                 self._step(at, "leave", random.randrange(newcomer))
             else:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from tidings.errors import TidingsError, did_you_mean
 from tidings.model.filter.tree import Path
 from tidings.overlay.bluedove import BlueDoveNode, BlueDoveSettings
-from tidings.overlay.chord import ChordSettings, PublishedChordNode
+from tidings.overlay.chord import ChordSettings
 from tidings.overlay.clusters import ClusterNode, ClusterSettings
 from tidings.overlay.core import Id, PubSubNode
 from tidings.overlay.digests import DigestNode, DigestSettings, Matching
@@ -26,13 +26,27 @@ from tidings.overlay.space import Space
 from tidings.rendezvous.placements import chord, clusters, digests, opchord
 from tidings.rendezvous.places import edges_at_quantiles
 from tidings.rendezvous.ring import Ring
+from tidings.simulator import planted
 from tidings.simulator.checkers import chord as ring_laws
 from tidings.simulator.checkers import clusters as cluster_laws
-from tidings.simulator.checkers import pastry as tree_laws
+from tidings.simulator.checkers import digests as digest_laws
+from tidings.simulator.checkers import lists as list_laws
+from tidings.simulator.checkers import pastry as pastry_laws
+from tidings.simulator.checkers import scribe as tree_laws
 from tidings.simulator.checkers import segments as segment_laws
+from tidings.simulator.checkers.repair import NEVER
 from tidings.simulator.scenario import Plan
 from tidings.simulator.workload import market
 from tidings.simulator.world import Checker, World
+
+# How long a flaw may take to be repaired, when nodes come, go and crash but messages arrive: some periods of what
+# repairs it. Measured over hundreds of seeds, the longest takes three quarters of it.
+HANDED_MS = 2_000  # whoever notices a newcomer hands it what it owns
+LISTS_MS = 12_000  # where copies were lost in crashes: owners repeat their walks every 10 s
+HOME_MS = 12_000  # subscribers tell home nodes every 5 s, and may find out at the second try that one is gone
+KNOWN_MS = 3_000  # newcomers ask those around them at once, and both neighbours every second
+LEAVES_MS = 12_000  # of 8 leaves one is asked every second
+TREES_MS = 8_000  # everybody grafts every 2 s, and a tree is three or four nodes high
 
 
 class UnknownSystem(TidingsError):
@@ -51,6 +65,7 @@ class System(NamedTuple):
     bugs: tuple[str, ...] = ()
     least: int = 1  # nodes that have to be left
     lossless: bool = False  # whether events that were published during churn have to arrive as well
+    restore: Callable[[Any, Any], None] = lambda before, after: None  # what a node that crashed comes back with
 
 
 RING_BITS = 24
@@ -66,13 +81,17 @@ def _lists(hashed: bool) -> Lists:
     return Lists(module.adapt(workload.statistics, partitions=1, ring=ring, **wishes), workload.content)
 
 
-class PublishedOPChordNode(PublishedChordNode, OPChordNode):
-    """Lists on the ring as it was published."""
+_RING_BUGS: dict[str, type[OPChordNode]] = {
+    "notify": planted.PublishedOPChordNode,
+    "counting": OPChordNode,
+    "handover": planted.HandsNothingOver,
+    "copies": planted.ProlongsCopies,
+}
 
 
 def _ring_node(hashed: bool) -> Callable[[Plan, Id, Random], PubSubNode]:
     def make(plan: Plan, id: Id, random: Random) -> PubSubNode:
-        kind = PublishedOPChordNode if plan.bug == "notify" else OPChordNode
+        kind = _RING_BUGS.get(plan.bug, OPChordNode)
         return kind(id, _lists(hashed), _RING._replace(checks_intervals=plan.bug != "counting"))
 
     return make
@@ -88,9 +107,16 @@ def _ring_at_rest(world: World, plan: Plan) -> None:
     ring_laws.ideal_ring(world)
 
 
+def _is_reliable(plan: Plan) -> bool:
+    """A node that is cut off, or not heard, is taken for dead, which most laws do not provide for."""
+    return not plan.splits and not plan.loss
+
+
 def _ring_checkers(plan: Plan) -> list[Checker]:
-    """A node that is cut off is taken for dead, which the invariant does not provide for: then only the end counts."""
-    return [] if plan.splits or plan.loss else [ring_laws.RingInvariant()]
+    always: list[Checker] = [list_laws.RunsOut()]
+    if not _is_reliable(plan):
+        return always
+    return [*always, ring_laws.RingInvariant(), list_laws.ListsHeld(LISTS_MS if plan.crashes else HANDED_MS)]
 
 
 def _ring_may_fail(world: World, plan: Plan, id: Id) -> bool:
@@ -101,7 +127,7 @@ def _ring_may_fail(world: World, plan: Plan, id: Id) -> bool:
 def _ring(hashed: bool) -> System:
     return System(
         _ring_node(hashed), _seat_ring, _ring_checkers, _ring_at_rest, _ring_may_fail,
-        RING_BITS, ("notify", "counting"), least=_RING.chord.successors + 1,
+        RING_BITS, tuple(_RING_BUGS), least=_RING.chord.successors + 1,
     )  # fmt: skip
 
 
@@ -117,9 +143,24 @@ def _digest_keys() -> Keys:
     return Keys(digests.adapt(workload.statistics, partitions=1), workload.content, PASTRY_BITS)
 
 
+_TREE_BUGS: dict[str, type[DigestNode]] = {
+    "hops": planted.GoesAnywhere,
+    "hints": planted.BelievesHints,
+    "root": planted.StaysRoot,
+    "leaving": planted.LeavesForAll,
+}
+_HOME_BUGS: dict[str, type[DigestNode]] = {
+    "hops": planted.GoesAnywhere,
+    "line": planted.ForgetsTheRing,
+    "once": planted.TellsHomeOnce,
+}
+
+
 def _digest_node(matching: Matching) -> Callable[[Plan, Id, Random], PubSubNode]:
+    bugs = _HOME_BUGS if matching == "home" else _TREE_BUGS
+
     def make(plan: Plan, id: Id, random: Random) -> PubSubNode:
-        return DigestNode(id, random, _digest_keys(), DigestSettings(_SCRIBE, matching))
+        return bugs.get(plan.bug, DigestNode)(id, random, _digest_keys(), DigestSettings(_SCRIBE, matching))
 
     return make
 
@@ -130,9 +171,28 @@ def _seat_pastry(nodes: Sequence[PastryNode]) -> None:
         node.seat(members)
 
 
-def _pastry_at_rest(world: World, plan: Plan) -> None:
-    tree_laws.leaf_sets_at_rest(world)
+def _pastry_checkers(plan: Plan) -> list[Checker]:
+    always: list[Checker] = [pastry_laws.HopsApproach()]
+    if not _is_reliable(plan):
+        return always
+    return [*always, pastry_laws.ClosestDelivers(KNOWN_MS), pastry_laws.LeafSets(LEAVES_MS)]
+
+
+def _tree_checkers(plan: Plan) -> list[Checker]:
+    return [*_pastry_checkers(plan), tree_laws.Trees(TREES_MS if _is_reliable(plan) else NEVER)]
+
+
+def _digest_checkers(matching: Matching) -> Callable[[Plan], list[Checker]]:
+    if matching != "home":
+        return lambda plan: [*_tree_checkers(plan), digest_laws.InTrees()]
+    return lambda plan: [*_pastry_checkers(plan), digest_laws.KeptAtHome(HOME_MS if _is_reliable(plan) else NEVER)]
+
+
+def _digests_at_rest(world: World, plan: Plan) -> None:
+    pastry_laws.leaf_sets_at_rest(world)
     tree_laws.trees_at_rest(world)
+    if _is_reliable(plan):
+        digest_laws.given_up_at_rest(world)
 
 
 def _always(world: World, plan: Plan, id: Id) -> bool:
@@ -141,8 +201,8 @@ def _always(world: World, plan: Plan, id: Id) -> bool:
 
 def _digests(matching: Matching) -> System:
     return System(
-        _digest_node(matching), _seat_pastry, lambda plan: [tree_laws.HopsApproach()], _pastry_at_rest, _always,
-        PASTRY_BITS, least=3,
+        _digest_node(matching), _seat_pastry, _digest_checkers(matching), _digests_at_rest, _always,
+        PASTRY_BITS, tuple(_HOME_BUGS if matching == "home" else _TREE_BUGS), least=3,
     )  # fmt: skip
 
 
@@ -157,9 +217,23 @@ def _dimensions() -> Dimensions:
     return Dimensions(DIMENSIONS, market().content)
 
 
+_BLUEDOVE_BUGS: dict[str, type[BlueDoveNode]] = {
+    "overlap": planted.SwitchesFirst,
+    "owners": planted.TakesAtOnce,
+    "restart": planted.TrustsItsFormerLife,
+    "news": planted.BelievesOldNews,
+    "merging": planted.MergesTheWrongWay,
+}
+
+
 def _bluedove_node(plan: Plan, id: Id, random: Random) -> PubSubNode:
-    matcher = _MATCHER._replace(overlaps=plan.bug != "overlap")
-    return BlueDoveNode(id, random, _dimensions(), BlueDoveSettings(matcher))
+    kind = _BLUEDOVE_BUGS.get(plan.bug, BlueDoveNode)
+    return kind(id, random, _dimensions(), BlueDoveSettings(_MATCHER))
+
+
+def _bluedove_checkers(plan: Plan) -> list[Checker]:
+    always: list[Checker] = [segment_laws.Tiles(), segment_laws.VersionsGrow()]
+    return [*always, segment_laws.OneOwner(), segment_laws.HeldByOwners()] if _is_reliable(plan) else always
 
 
 def seat_bluedove(nodes: Sequence[BlueDoveNode]) -> None:
@@ -181,8 +255,14 @@ def _cuts(path: Path, segments: int) -> tuple[int, ...]:
     return tuple(int(place) for place in edges_at_quantiles(known, segments))
 
 
+def _restore_log(before: BlueDoveNode, after: BlueDoveNode) -> None:
+    after.log = before.log
+
+
 def _bluedove_at_rest(world: World, plan: Plan) -> None:
     segment_laws.placed_at_rest(world)
+    if _is_reliable(plan):
+        segment_laws.given_up_at_rest(world)
 
 
 # Clusters
@@ -205,8 +285,13 @@ def _cluster_node(mode: Literal["strict", "paper"]) -> Callable[[Plan, Id, Rando
     return make
 
 
+def _cluster_checkers(plan: Plan) -> list[Checker]:
+    registered: list[Checker] = [cluster_laws.Registered()] if _is_reliable(plan) else []
+    return [*_tree_checkers(plan), *registered]
+
+
 def _clusters_at_rest(world: World, plan: Plan) -> None:
-    tree_laws.leaf_sets_at_rest(world)
+    pastry_laws.leaf_sets_at_rest(world)
     cluster_laws.registered_at_rest(world)
 
 
@@ -219,7 +304,7 @@ SYSTEMS: dict[str, System] = {
     "clusters": System(
         _cluster_node("strict"),
         _seat_pastry,
-        lambda plan: [tree_laws.HopsApproach()],
+        _cluster_checkers,
         _clusters_at_rest,
         _always,
         PASTRY_BITS,
@@ -229,13 +314,14 @@ SYSTEMS: dict[str, System] = {
     "bluedove": System(
         _bluedove_node,
         seat_bluedove,
-        lambda plan: [segment_laws.Tiles(), segment_laws.VersionsGrow()],
+        _bluedove_checkers,
         _bluedove_at_rest,
         _always,
         RING_BITS,
-        ("overlap",),
+        tuple(_BLUEDOVE_BUGS),
         least=3,
         lossless=True,
+        restore=_restore_log,
     ),
 }
 

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
-from tidings.overlay.core import Active, Deliver, Effect, Effects, Grow, Id, Node, Ready, Send, SetTimer
+from tidings.overlay.core import Active, Deliver, Effect, Effects, Grow, Id, Message, Node, Ready, Send, SetTimer
 from tidings.simulator.network import CUT_OFF, LOST, Network
 from tidings.simulator.trace import Trace
 
@@ -27,7 +27,10 @@ class Violation(AssertionError):
 
 
 class Checker(Protocol):
-    """A law that is looked at after every message, timer and refusal that a node has handled."""
+    """A law that is looked at after every message, timer and refusal that a node has handled.
+
+    `World.handled` says which message it was, if it was one.
+    """
 
     def after(self, world: World, id: Id) -> None:
         """Raise `Violation` unless the law holds."""
@@ -54,6 +57,7 @@ class World:
         self.ready: dict[Id, int] = {}  # since when
         self.active: dict[str, int] = {}  # subscriptions, since when
         self.deliveries: list[Delivery] = []
+        self.handled: tuple[Id, Message] | None = None  # what the node that is checked was sent, and by whom
         self.grow: Callable[[], None] | None = None  # what to do when nodes ask for more of them
         self.messages = 0
         self.kinds: dict[str, int] = {}
@@ -131,7 +135,7 @@ class World:
             if effects:
                 carry_out(node, effects)
             if checkers:
-                self._check(node.id)
+                self._check(node.id, (a, c) if kind == _MESSAGE else None)
         self.now_ms = max(self.now_ms, until_ms)
 
     def carry_out(self, node: Node, effects: Iterable[Effect]) -> None:
@@ -182,7 +186,8 @@ class World:
         """Nobody is there: the sender's transport finds out a little later."""
         self._push(self.now_ms + self.network.latency_ms[0], _UNDELIVERED, sender, to, message)
 
-    def _check(self, id: Id) -> None:
+    def _check(self, id: Id, handled: tuple[Id, Message] | None = None) -> None:
+        self.handled = handled
         for checker in self.checkers:
             checker.after(self, id)
 

@@ -1,14 +1,73 @@
-"""Laws of clusters, at rest: all know the same division, it covers every subscription, and each is registered in
-every cluster that it meets."""
+"""Laws of clusters.
+
+    Registered   whichever cluster a node may choose for an event, all whom the event could concern are registered in it
+
+That is what makes delivery to one cluster complete. It holds after every message, also while clusters are made and made
+anew: a subscription is in place only when everybody has had time to hear of its clusters, and a new cluster is used
+only when everybody has had time to register in it. At rest, all know the same division.
+"""
 
 from __future__ import annotations
 
 from tidings.overlay.clusters import ClusterNode
+from tidings.overlay.core import Id
+from tidings.overlay.space import Cells, Cluster, Division
 from tidings.simulator.world import Violation, World
+
+Routing = tuple[Division, tuple[Cluster, ...]]
+Holding = tuple[tuple[tuple[Cells, ...], ...], frozenset[Id]]
+
+
+class Registered:
+    """Looks again only when somebody routes by other clusters, or is registered otherwise."""
+
+    def __init__(self) -> None:
+        self._routings: dict[ClusterNode, Routing] = {}
+        self._holdings: dict[ClusterNode, Holding] = {}
+
+    def after(self, world: World, id: Id) -> None:
+        node = world.nodes[id]
+        assert isinstance(node, ClusterNode)
+        routing, holding = node.routing(world.now_ms), _holding(node)
+        holds_as_before = self._holdings.get(node) == holding
+        if id in world.ready and self._routings.get(node) != routing:
+            for other in world.nodes.values():
+                assert isinstance(other, ClusterNode)
+                _check(world, node, routing, other)
+        if not holds_as_before:
+            for other in world.nodes.values():
+                assert isinstance(other, ClusterNode)
+                if other.id in world.ready:
+                    _check(world, other, other.routing(world.now_ms), node)
+        self._routings[node], self._holdings[node] = routing, holding
+
+
+def _holding(node: ClusterNode) -> Holding:
+    """What is in place at a node, and the groups that it is in."""
+    active = tuple(own.boxes for own in node.own.values() if own.active)
+    return active, frozenset(group for group, known in node.groups.items() if known.member)
+
+
+def _check(world: World, publisher: ClusterNode, routing: Routing, subscriber: ClusterNode) -> None:
+    division, mature = routing
+    strict = publisher.options.mode == "strict"
+    for name, own in subscriber.own.items():
+        for box in own.boxes if own.active else ():
+            if strict and not any(cluster.box.contains(box) for cluster in division.clusters):
+                what = f"node {publisher.id} knows no cluster that {name} of node {subscriber.id} lies within"
+                raise Violation("Registered", what, world.now_ms)
+            covered = any(cluster.box.contains(box) for cluster in mature)  # then no other is chosen
+            for cluster in mature if covered else division.clusters:
+                group = publisher.space.group(division, cluster.box, publisher.pastry.bits)
+                known = subscriber.groups.get(group)
+                if cluster.box.meets(box) and (known is None or not known.member):
+                    what = f"node {publisher.id} may choose {cluster.box}, and {name} of {subscriber.id} is not in it"
+                    raise Violation("Registered", what, world.now_ms)
 
 
 def registered_at_rest(world: World) -> None:
-    nodes = [node for node in world.nodes.values() if isinstance(node, ClusterNode)]
+    # A node whose contact crashed before it had joined knows nothing, and promises nothing.
+    nodes = [node for id, node in world.nodes.items() if isinstance(node, ClusterNode) and id in world.ready]
     division = nodes[0].division
     if any(node.is_changing(world.now_ms) for node in nodes):
         return  # somebody has just proposed another

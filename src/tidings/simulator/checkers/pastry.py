@@ -1,40 +1,125 @@
-"""Laws of Pastry and Scribe.
+"""Laws of Pastry.
 
-After every message: a hop lengthens the prefix shared with the key, or shrinks the distance to it. At rest: leaf sets
-are symmetric and hold the closest nodes, so that a key has one closest node for all; trees have one root,
-the closest node, no cycle, and every member hangs below the root.
+    HopsApproach      every hop lengthens the prefix shared with the key, or shrinks the distance to it
+    ClosestDelivers   a message ends at the live node that is closest to its key, newcomers aside
+    LeafSets          leaf sets are symmetric, hold the neighbours and nobody who is gone; flaws are repaired in time
+
+The first holds after every message as it stands. The others hold but for the time that nodes need to hear of those who
+came and went, which is a matter of some exchanges. At rest, leaf sets are exactly the closest nodes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
+
 from tidings.overlay.core import Id
-from tidings.overlay.pastry import PastryNode, shared_digits
+from tidings.overlay.pastry import PastryNode, PastryRoute, PastrySettings, shared_digits
 from tidings.overlay.ring import ring_distance
-from tidings.overlay.scribe import ScribeNode
+from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
 
 
+def members_of(world: World) -> dict[Id, PastryNode]:
+    """Whoever can be routed through. A node whose contact crashed before it had joined is none of them."""
+    return {id: node for id, node in world.nodes.items() if isinstance(node, PastryNode) and node.is_member}
+
+
+def closest(ids: Iterable[Id], key: Id, bits: int) -> Id:
+    return min(ids, key=lambda id: (ring_distance(id, key, bits), id))
+
+
+def approaches(here: Id, there: Id, key: Id, settings: PastrySettings) -> bool:
+    bits, digit = settings.bits, settings.digit_bits
+    if shared_digits(there, key, bits, digit) > shared_digits(here, key, bits, digit):
+        return True
+    return (ring_distance(there, key, bits), there) < (ring_distance(here, key, bits), here)
+
+
 class HopsApproach:
-    """Of every group that a node has a parent in: the parent is closer to the group's key, or shares more with it."""
+    def after(self, world: World, id: Id) -> None:
+        if world.handled is None or not isinstance(world.handled[1], PastryRoute):
+            return
+        (sender, message), node = world.handled, world.nodes[id]
+        assert isinstance(node, PastryNode)
+        if not approaches(sender, id, message.key, node.pastry):
+            what = f"a message for {message.key} went from {sender} to {id}, which is no closer"
+            raise Violation("HopsApproach", what, world.now_ms)
+
+
+class ClosestDelivers:
+    """`known_ms`: from when on a member has to be known to those around it."""
+
+    def __init__(self, known_ms: int) -> None:
+        self._known_ms = known_ms
+        self._since: dict[PastryNode, int] = {}
 
     def after(self, world: World, id: Id) -> None:
         node = world.nodes[id]
-        assert isinstance(node, ScribeNode)
-        bits, digit = node.pastry.bits, node.pastry.digit_bits
-        for group, known in node.groups.items():
-            parent = known.parent
-            if parent is None:
-                continue
-            longer = shared_digits(parent, group, bits, digit) > shared_digits(id, group, bits, digit)
-            ours, theirs = ring_distance(id, group, bits), ring_distance(parent, group, bits)
-            if not longer and (theirs, parent) >= (ours, id):
-                raise Violation(
-                    "HopsApproach", f"node {id} sends for {group} to {parent}, which is no closer", world.now_ms
-                )
+        assert isinstance(node, PastryNode)
+        if node.is_member:
+            self._since.setdefault(node, world.now_ms)
+        if world.handled is None or not isinstance(world.handled[1], PastryRoute) or not node.is_member:
+            return
+        key = world.handled[1].key
+        if node.next_hop(key) is not None:
+            return
+        before = world.now_ms - self._known_ms
+        members = members_of(world)
+        known = [id, *(other for other, one in members.items() if self._since.get(one, before) < before)]
+        best = closest(known, key, node.pastry.bits)
+        if best != id:
+            since = self._since[members[best]]
+            what = f"a message for {key} ended at {id}, and {best} is closer, a member since {since} ms"
+            raise Violation("ClosestDelivers", what, world.now_ms)
+
+
+class LeafSets:
+    """Looks again only when somebody's leaves or the membership have changed."""
+
+    def __init__(self, within_ms: int) -> None:
+        self._repair = Repair("LeafSets", within_ms)
+        self._seen: dict[PastryNode, tuple[tuple[Id, ...], tuple[Id, ...]]] = {}
+        self._members: list[Id] = []
+
+    def after(self, world: World, id: Id) -> None:
+        node = world.nodes[id]
+        assert isinstance(node, PastryNode)
+        members = members_of(world)
+        leaves = (node.smaller, node.larger)
+        if self._seen.get(node) == leaves and list(members) == self._members:
+            self._repair.unchanged(world)
+            return
+        self._seen[node], self._members = leaves, list(members)
+        self._repair.found(world, dict(flaw for node in members.values() for flaw in _flaws(node, members)))
+
+
+def _flaws(node: PastryNode, members: dict[Id, PastryNode]) -> list[tuple[Hashable, str]]:
+    found: list[tuple[Hashable, str]] = []
+    for leaf in node.leaves:
+        other = members.get(leaf)
+        if other is None:
+            found.append((("gone", leaf), f"node {node.id} has the leaf {leaf}, which is gone"))
+        elif node.id not in other.leaves and _belongs(node.id, other):
+            found.append((("one way", node.id, leaf), f"node {node.id} has the leaf {leaf}, which does not have it"))
+    if len(members) > 1:
+        mask, own = (1 << node.pastry.bits) - 1, node.id
+        following = min(members, key=lambda id: (id - own) & mask or mask + 1)
+        if node.larger[:1] != (following,):
+            found.append((("next", own), f"node {own} is followed by {following}, and has the leaves {node.larger}"))
+    return found
+
+
+def _belongs(id: Id, node: PastryNode) -> bool:
+    """Whether a node would be a leaf of another, by what the other knows."""
+    half, mask, own = node.pastry.leaves // 2, (1 << node.pastry.bits) - 1, node.id
+    if len(node.larger) < half or len(node.smaller) < half:
+        return True
+    ahead, behind = (id - own) & mask, (own - id) & mask
+    return ahead < (node.larger[-1] - own) & mask or behind < (own - node.smaller[-1]) & mask
 
 
 def leaf_sets_at_rest(world: World) -> None:
-    members = {id: node for id, node in world.nodes.items() if isinstance(node, PastryNode) and node.is_member}
+    members = members_of(world)
     ring = sorted(members)
     for at, id in enumerate(ring):
         node = members[id]
@@ -44,35 +129,3 @@ def leaf_sets_at_rest(world: World) -> None:
         if (node.larger, node.smaller) != (larger, smaller):
             what = f"node {id} has the leaves {node.smaller} and {node.larger}, not {smaller} and {larger}"
             raise Violation("LeafSets", what, world.now_ms)
-
-
-def trees_at_rest(world: World) -> None:
-    # Members only: a node whose contact crashed before it had joined is nobody's root.
-    nodes = {id: node for id, node in world.nodes.items() if isinstance(node, ScribeNode) and node.is_member}
-    groups = sorted({group for node in nodes.values() for group in node.groups})
-    for group in groups:
-        bits = next(iter(nodes.values())).pastry.bits
-        root = min(nodes, key=lambda id: (ring_distance(id, group, bits), id))
-        for id, node in nodes.items():
-            known = node.groups.get(group)
-            if known is None:
-                continue
-            above, seen = id, list[Id]()
-            while above != root:
-                seen.append(above)
-                here = nodes[above].groups.get(group) if above in nodes else None
-                if here is None or here.parent is None or here.parent in seen:
-                    raise Violation(
-                        "Trees", f"group {group}: {id} does not reach the root {root}: {seen}", world.now_ms
-                    )
-                grafting = here.previous is not None  # the parent before is kept until the new one has answered
-                if here.parent in nodes and not grafting and not _knows_child(nodes[here.parent], group, above):
-                    raise Violation(
-                        "Trees", f"group {group}: {here.parent} does not know its child {above}", world.now_ms
-                    )
-                above = here.parent
-
-
-def _knows_child(parent: ScribeNode, group: Id, child: Id) -> bool:
-    known = parent.groups.get(group)
-    return known is not None and child in known.children

@@ -1,0 +1,63 @@
+"""Laws of digests: whoever has a subscription in place is in the tree of each of its digests; without trees, the home
+node of each digest keeps the filter.
+
+The first holds after every message. A home node may be another from one moment to the next, and learns what it has to
+keep when it is told again: the lack lasts no longer than that. At rest, nobody keeps what was given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tidings.overlay.core import Id
+from tidings.overlay.digests import DigestNode
+from tidings.simulator.checkers.pastry import closest, members_of
+from tidings.simulator.checkers.repair import Repair
+from tidings.simulator.world import Violation, World
+
+
+class InTrees:
+    def after(self, world: World, id: Id) -> None:
+        node = world.nodes[id]
+        assert isinstance(node, DigestNode)
+        for name, own in node.own.items():
+            for group in own.groups:
+                known = node.groups.get(group)
+                if known is None or not known.member:
+                    raise Violation("InTrees", f"{name} of node {id} is not in the group {group}", world.now_ms)
+
+
+class KeptAtHome:
+    """Looks again only when the membership, or what somebody keeps or has in place, has changed."""
+
+    def __init__(self, within_ms: int) -> None:
+        self._repair = Repair("KeptAtHome", within_ms)
+        self._members: list[Id] = []
+        self._seen: dict[DigestNode, tuple[frozenset[tuple[Id, str, Id]], frozenset[str]]] = {}
+
+    def after(self, world: World, id: Id) -> None:
+        node = world.nodes[id]
+        assert isinstance(node, DigestNode)
+        members = {id: one for id, one in members_of(world).items() if isinstance(one, DigestNode)}
+        state = (frozenset(node.home), frozenset(name for name in node.own if name in world.active))
+        if self._seen.get(node) == state and list(members) == self._members:
+            self._repair.unchanged(world)
+            return
+        self._seen[node], self._members = state, list(members)
+        found: dict[Hashable, str] = {}
+        for one in members.values():
+            for name, own in one.own.items():
+                for group in own.groups if name in world.active else ():
+                    home = closest(members, group, node.pastry.bits)
+                    if (group, name, one.id) not in members[home].home:
+                        found[name, group] = f"{name} of node {one.id} is not kept at {home}, the home of {group}"
+        self._repair.found(world, found)
+
+
+def given_up_at_rest(world: World) -> None:
+    nodes = {id: node for id, node in world.nodes.items() if isinstance(node, DigestNode)}
+    for id, node in nodes.items():
+        for group, subscription, owner in node.home:
+            if owner in nodes and subscription not in nodes[owner].own and node.next_hop(group) is None:
+                what = f"node {id} keeps {subscription} of node {owner}, which gave it up"
+                raise Violation("NothingLeft", what, world.now_ms)

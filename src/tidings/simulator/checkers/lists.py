@@ -1,0 +1,83 @@
+"""Where lists are on a ring: whoever owns a part of a subscription's arcs has it in the list.
+
+A node that comes in between is handed what it owns, and one that loses its predecessor has copies; where copies were
+lost with several nodes at once, the owner's next walk brings the entry back. So a list may lack an entry for as long
+as that takes, and no longer. What was given up is removed wherever the walk comes to, and runs out elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tidings.overlay.core import Id
+from tidings.overlay.lists import touches
+from tidings.overlay.opchord import OPChordNode
+from tidings.simulator.checkers.repair import Repair
+from tidings.simulator.world import Violation, World
+
+WALK_MS = 3_000  # for which the last walk of what is given up may still be under way
+
+
+def _members_of(world: World) -> dict[Id, OPChordNode]:
+    return {id: node for id, node in world.nodes.items() if isinstance(node, OPChordNode) and node.is_member}
+
+
+class ListsHeld:
+    """Looks again only when the membership, somebody's subscriptions, or the keys of somebody's lists have changed."""
+
+    def __init__(self, within_ms: int) -> None:
+        self._repair = Repair("ListsHeld", within_ms)
+        self._members: list[Id] = []
+        self._seen: dict[OPChordNode, tuple[frozenset[tuple[int, int]], tuple[tuple[str, bool], ...]]] = {}
+
+    def after(self, world: World, id: Id) -> None:
+        node = world.nodes[id]
+        assert isinstance(node, OPChordNode)
+        members = _members_of(world)
+        state = (frozenset(node.entries), tuple((own.text, name in world.active) for name, own in node.own.items()))
+        if self._seen.get(node) == state and list(members) == self._members:
+            self._repair.unchanged(world)
+            return
+        self._seen[node], self._members = state, list(members)
+        self._repair.found(world, _lacking(world, members))
+
+
+def _lacking(world: World, members: dict[Id, OPChordNode]) -> dict[Hashable, str]:
+    ring = sorted(members)
+    found: dict[Hashable, str] = {}
+    for node in members.values():
+        for name, own in node.own.items():
+            if name not in world.active:
+                continue  # nobody was told that it is in place
+            for box, conjunction in enumerate(node.lists.conjunctions(own.text)):
+                for channel, arcs in conjunction.arcs.items():
+                    for at, id in enumerate(ring):
+                        lacks = (own.numbers[box], channel) not in members[id].entries
+                        if lacks and touches(arcs, ring[at - 1], id, (1 << node.lists.bits) - 1):
+                            found[name, box, channel, id] = f"{name} is not in the list {channel} of node {id}"
+    return found
+
+
+class RunsOut:
+    """What was given up runs out in time, wherever a copy of it is left."""
+
+    def __init__(self) -> None:
+        self._given: dict[OPChordNode, set[int]] = {}
+        self._given_up_ms: dict[int, int] = {}
+
+    def after(self, world: World, id: Id) -> None:
+        node = world.nodes[id]
+        assert isinstance(node, OPChordNode)
+        numbers = {number for own in node.own.values() for number in own.numbers}
+        for number in self._given.get(node, numbers) - numbers:
+            self._given_up_ms[number] = world.now_ms
+        self._given[node] = numbers
+        if not self._given_up_ms:
+            return
+        for entry in node.entries.values():
+            given_up_ms = self._given_up_ms.get(entry.subscription)
+            if given_up_ms is None:
+                continue
+            if node.runs_out_ms(entry) > given_up_ms + 3 * node.options.refresh_ms + WALK_MS:
+                what = f"node {id} keeps {entry.text}, given up at {given_up_ms} ms, until {node.runs_out_ms(entry)} ms"
+                raise Violation("RunsOut", what, world.now_ms)
