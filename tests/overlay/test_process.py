@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tidings.errors import TidingsError
+from tidings.model.domain import Attribute, Domain
 from tidings.overlay.bluedove import MemoryLog
 from tidings.overlay.codec import Codec
-from tidings.overlay.content import Content
 from tidings.overlay.core import Event
-from tidings.overlay.launch import BITS, LAUNCHES, expected, launch_of
+from tidings.overlay.launch import BITS, LAUNCHES, expected, messages_of, node_of
 from tidings.overlay.process import MAX_FRAME, NodeProcess, split_address
 from tidings.overlay.publication_log import FileLog
 from tidings.overlay.ring import hashed
@@ -34,12 +34,12 @@ class Hosted:
         self.process: NodeProcess
         self.server: asyncio.Server
 
-    async def open(self, system: str, join: str | None) -> None:
+    async def open(self, system: str, join: str | None, *domains: Domain) -> None:
         self.server = await asyncio.start_server(lambda r, w: self.process.serve(r, w), "127.0.0.1", 0)
         self.address = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
-        launch = launch_of(system)
-        node = launch.make(hashed(self.address, BITS), Content(DOMAIN), Random(self.address), MemoryLog())
-        self.process = NodeProcess(node, self.address, Codec(launch.messages), self.told.append, pace=PACE)
+        id, given = hashed(self.address, BITS), domains or (DOMAIN,)
+        node = node_of(system, id, given, Random(self.address), lambda _: MemoryLog())
+        self.process = NodeProcess(node, self.address, Codec(messages_of(system)), self.told.append, pace=PACE)
         if join is not None:
             self.process.know(hashed(join, BITS), join)
         self.process.start(None if join is None else hashed(join, BITS))
@@ -85,27 +85,72 @@ def test_nodes_over_tcp_join_and_deliver(system: str) -> None:
     ]  # fmt: skip
 
 
+def test_a_node_of_several_domains_is_told_which_is_meant() -> None:
+    wines = Domain("wines", [Attribute("price", "double", min=0.0, max=10.0, precision=0.5)])
+
+    async def play() -> list[dict[str, Any]]:
+        nodes = [Hosted(), Hosted()]
+        await nodes[0].open("opchord", None, DOMAIN, wines)
+        await nodes[1].open("opchord", nodes[0].address, DOMAIN, wines)
+        await until(lambda: {"ready": nodes[1].address} in nodes[1].told)
+        await asyncio.sleep(4 * PACE)
+        nodes[1].wish(subscribe="s", filter="price > 5", domain="market")
+        nodes[1].wish(subscribe="w", filter="price > 5", domain="wines")
+        await until(lambda: sum("active" in line for line in nodes[1].told) == 2)
+        nodes[0].wish(publish={"price": 6.0}, id="share", domain="market")
+        nodes[0].wish(publish={"price": 7.0}, id="bottle", domain="wines")
+        nodes[0].wish(publish={"price": 8.0}, id="what")
+        nodes[0].wish(publish={"price": 8.0}, id="what", domain=["wines"])
+        await until(lambda: sum("delivered" in line for line in nodes[1].told) == 2)
+        for node in nodes:
+            await node.close()
+        return [line for node in nodes for line in node.told]
+
+    told = asyncio.run(play())
+    assert sorted((line["delivered"], line["id"]) for line in told if "delivered" in line) == [
+        ("s", "share"), ("w", "bottle"),
+    ]  # fmt: skip
+    assert [line["error"] for line in told if "error" in line] == [
+        'this node has the domains market, wines; say which: "domain": "…"',
+        '"domain" is a name, not ["wines"]',
+    ]
+
+
+def test_a_wish_that_comes_before_the_node_has_joined_waits_until_then() -> None:
+    async def play() -> None:
+        first, second = Hosted(), Hosted()
+        await first.open("opchord", None)
+        await second.open("opchord", first.address)
+        second.wish(subscribe="s", filter="price > 1.0")
+        second.wish(publish={"price": 2.0}, id="e")
+        assert not second.told
+        await until(lambda: {"active": "s"} in second.told)
+        assert second.told[0] == {"ready": second.address}
+        for node in (first, second):
+            await node.close()
+
+    asyncio.run(play())
+
+
 def test_a_peer_that_breaks_the_rules_is_cut_off_and_the_node_goes_on() -> None:
     bad = [
-        struct.pack(">I", MAX_FRAME + 1),
-        struct.pack(">I", 3) + b"no!",
-        struct.pack(">I", 2) + b"{}",
-        *(
-            struct.pack(">I", len(body)) + body
-            for body in (
-                b'{"from":1,"book":{},"message":{"Nonsense":[1]}}',
-                b'{"from":1,"book":{},"message":{"FindSuccessor":["x",[],null,"y"]}}',
-                b'{"from":1,"book":{"x":"y"},"message":{"Notify":[]}}',
-                b'{"from":1,"book":[],"message":{"Notify":[]}}',
-                b'{"from":1,"book":{},"message":5}',
-            )
-        ),
+        "no!",
+        "{}",
+        '{"from":1,"book":{},"message":{"Nonsense":[1]}}',
+        '{"from":1,"book":{},"message":{"Notify":[]}}',
+        '{"from":1,"book":{},"message":{"InDomain":["NETWORK",5]}}',
+        '{"from":1,"book":{},"message":{"InDomain":["NETWORK",{"FindSuccessor":["x",[],null,"y"]}]}}',
+        '{"from":1,"book":{"x":"y"},"message":{"InDomain":["NETWORK",{"Notify":[]}]}}',
+        '{"from":1,"book":[],"message":{"InDomain":["NETWORK",{"Notify":[]}]}}',
+        '{"from":1,"book":{},"message":5}',
     ]
 
     async def play() -> None:
         node = Hosted()
         await node.open("opchord", None)
-        for frame in bad:
+        bodies = [text.replace("NETWORK", node.process.node.networks["market"]).encode() for text in bad]
+        frames = [struct.pack(">I", len(body)) + body for body in bodies]
+        for frame in [struct.pack(">I", MAX_FRAME + 1), *frames]:
             reader, writer = await asyncio.open_connection(*split_address(node.address))
             writer.write(frame)
             assert await asyncio.wait_for(reader.read(), 5) == b""
@@ -143,8 +188,6 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 def test_a_domain_without_ends_cannot_be_placed_by() -> None:
-    from tidings.model.domain import Attribute, Domain
-
     with pytest.raises(TidingsError, match="min and a max"):
         expected(Domain("bare", [Attribute("x", "double")]))
 

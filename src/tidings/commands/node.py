@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.errors import DomainError
+from tidings.errors import DomainError, TidingsError
 from tidings.model.domain import Domain, load_domains
 
 if TYPE_CHECKING:
     from tidings.overlay.process import NodeProcess
 
 MAX_LINE = 1 << 20
+PATIENCE_S = 8.0  # until a node that cannot join says so: joining takes two or three seconds, and one retry
 
 
 def node(
-    system: Annotated[str, typer.Option("--system", help="chord, opchord, digests, clusters or bluedove.")],
+    system: Annotated[
+        str, typer.Option("--system", metavar="NAME", help="chord, opchord, digests, clusters or bluedove.")
+    ],
     domain: Annotated[
-        Path, typer.Option("--domain", metavar="FILE", help="The events' attributes; the same for every node.")
+        Path,
+        typer.Option(
+            "--domain", metavar="FILE", help="The events' attributes, in one domain or several; alike for every node."
+        ),
     ],
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
@@ -34,14 +43,16 @@ def node(
         str | None, typer.Option("--join", metavar="HOST:PORT", help="A node that is there; without it, be the first.")
     ] = None,
     log: Annotated[
-        Path | None, typer.Option("--log", metavar="FILE", help="Where bluedove keeps events that are not done.")
+        Path | None,
+        typer.Option("--log", metavar="FILE", help="Where bluedove keeps events that are not done, over a crash."),
     ] = None,
     pace: Annotated[
         float, typer.Option("--pace", min=0.01, max=10, help="Multiplies every period and timeout of the protocol.")
     ] = 1.0,
 ) -> None:
-    """Run one node: it reads wishes from its input and writes what happens, a JSON object a line.
+    """Run one node of a published system: it reads wishes from its input and writes what happens, a JSON object a line.
 
+    Start one, then others that join it; type wishes into any. SIGTERM or Ctrl-C hands over and leaves.
     Nodes trust whoever can reach them: listen on addresses that only they can reach.
 
     \b
@@ -49,36 +60,54 @@ def node(
       tidings node --system bluedove --domain stocks.toml --join 127.0.0.1:7000
       {"subscribe": "dear", "filter": "price > 8.30"}
       {"publish": {"symbol": "OTE", "price": 8.40}}
+      {"unsubscribe": "dear"}
+
+    \b
+    A file with several domains makes a network of each; wishes then say "domain": "stocks".
     """
     domains = load_domains(domain)
-    if len(domains) != 1:
-        raise DomainError(f"{domain}: the file has {len(domains)} domains ({', '.join(domains)}); give a file of one")
-    (only,) = domains.values()
-    asyncio.run(_run(system, only, listen, join, log, pace))
+    if not domains:
+        raise DomainError(f"{domain}: the file has no domain; a node needs one, with attributes to place by")
+    asyncio.run(_run(system, list(domains.values()), listen, join, log, pace))
 
 
-async def _run(system: str, domain: Domain, listen: str, join: str | None, log: Path | None, pace: float) -> None:
-    from tidings.overlay.bluedove import MemoryLog
+async def _run(
+    system: str, domains: list[Domain], listen: str, join: str | None, log: Path | None, pace: float
+) -> None:
+    from tidings.overlay.bluedove import MemoryLog, PublicationLog
     from tidings.overlay.codec import Codec
-    from tidings.overlay.content import Content
-    from tidings.overlay.launch import BITS, launch_of
+    from tidings.overlay.launch import BITS, messages_of, node_of
     from tidings.overlay.process import NodeProcess, split_address
     from tidings.overlay.publication_log import FileLog
     from tidings.overlay.ring import hashed
 
-    launch = launch_of(system)
+    def log_of(domain: Domain) -> PublicationLog:
+        if log is None:
+            return MemoryLog()
+        several = len(domains) > 1
+        return FileLog(log.with_name(f"{log.stem}.{domain.name}{log.suffix}") if several else log)
+
+    codec = Codec(messages_of(system))  # what is no system is refused before anything is opened
     host, port = split_address(listen)
     contact = None
     if join is not None:
         split_address(join)
         contact = hashed(join, BITS)
     running: list[NodeProcess] = []
-    server = await asyncio.start_server(lambda reader, writer: running[0].serve(reader, writer), host, port)
+    try:
+        server = await asyncio.start_server(lambda reader, writer: running[0].serve(reader, writer), host, port)
+    except OSError as error:
+        raise TidingsError(f"cannot listen at {listen}: {error.strerror or error}; give another --listen") from None
     address = f"{host}:{server.sockets[0].getsockname()[1]}"
-    id = hashed(address, BITS)
-    kept = FileLog(log) if log is not None else MemoryLog()
-    made = launch.make(id, Content(domain), Random(), kept)
-    process = NodeProcess(made, address, Codec(launch.messages), _tell, pace=pace)
+    made = node_of(system, hashed(address, BITS), domains, Random(), log_of)
+    ready = asyncio.Event()
+
+    def tell(what: dict[str, Any]) -> None:
+        if "ready" in what:
+            ready.set()
+        _tell(what)
+
+    process = NodeProcess(made, address, codec, tell, pace=pace)
     running.append(process)
     if join is not None and contact is not None:
         process.know(contact, join)
@@ -87,21 +116,56 @@ async def _run(system: str, domain: Domain, listen: str, join: str | None, log: 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     process.start(contact)
-    wishes = loop.create_task(_read_wishes(process.on_line))
+    threading.Thread(target=_read_wishes, args=(loop, process.on_line), daemon=True).start()
+    complaints = None
+    if join is not None:
+        complaints = loop.create_task(_complain_until(ready, system, join, PATIENCE_S * pace))
     await ended.wait()
-    wishes.cancel()
+    if complaints is not None:
+        complaints.cancel()
     server.close()
     await process.stop()
 
 
-async def _read_wishes(wish: Callable[[str], None]) -> None:
-    """Lines of the input, until it ends; a node without a client goes on all the same."""
-    reader = asyncio.StreamReader(limit=MAX_LINE)
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while line := await reader.readline():
-        if line.strip():
-            wish(line.decode("utf-8", "replace"))
+async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s: float) -> None:
+    """Nodes try to join for ever: the other may only be late. But somebody should be told what they wait for."""
+    while not ready.is_set():
+        try:
+            await asyncio.wait_for(ready.wait(), every_s)
+        except TimeoutError:
+            typer.echo(
+                f"tidings: {join} has not let this node join yet; is a node of the system {system} running there, "
+                "with the same --domain?",
+                err=True,
+            )
+
+
+def _read_wishes(loop: asyncio.AbstractEventLoop, wish: Callable[[str], None]) -> None:
+    """Lines of the input, whatever it is, until it ends; a node without a client goes on all the same."""
+    taken = threading.Event()
+
+    def take(line: bytes) -> None:
+        wish(line.decode("utf-8", "replace"))
+        taken.set()
+
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        for line in _lines_of_input():
+            if line.strip():
+                taken.clear()
+                loop.call_soon_threadsafe(take, line)
+                taken.wait()  # one at a time: a file may be longer than what there is memory for
+
+
+def _lines_of_input() -> Iterator[bytes]:
+    """By reading the descriptor: a thread that waits in `sys.stdin` when the process ends cannot let go of it."""
+    left = b""
+    while read := os.read(0, MAX_LINE):
+        *lines, left = (left + read).split(b"\n")
+        yield from lines
+        if len(left) >= MAX_LINE:  # is told as what it is: no JSON
+            yield left
+            left = b""
+    yield left
 
 
 def _tell(what: dict[str, Any]) -> None:

@@ -1,19 +1,20 @@
 """The systems as `tidings node` runs them: the node of a name, for a domain that all nodes have been given.
 
 Nodes of one network must place alike, so their View comes from the domain alone: from declared ends, precisions
-and values, in place of statistics.
+and values, in place of statistics. And so a network is named by system and declaration: who was given another one
+is in another network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from random import Random
 from typing import Any, NamedTuple
 
 from tidings.errors import DomainError, TidingsError, did_you_mean
 from tidings.model.attribute import path_text
-from tidings.model.domain import Domain
+from tidings.model.domain import Domain, dump_domains
 from tidings.model.event_values import written
 from tidings.model.filter.compile import compile_filters
 from tidings.model.types import DataType
@@ -24,11 +25,13 @@ from tidings.overlay.clusters import CLUSTER_MESSAGES, ClusterNode, ClusterSetti
 from tidings.overlay.content import Content
 from tidings.overlay.core import Id, PubSubNode
 from tidings.overlay.digests import DIGEST_MESSAGES, DigestNode, DigestSettings
+from tidings.overlay.domains import DomainsNode, InDomain
 from tidings.overlay.keys import Keys
 from tidings.overlay.lists import Lists
 from tidings.overlay.opchord import OPChordNode, OPChordSettings
 from tidings.overlay.opchord_messages import OPCHORD_MESSAGES
 from tidings.overlay.pastry import PastrySettings
+from tidings.overlay.ring import hashed
 from tidings.overlay.scribe import ScribeSettings
 from tidings.overlay.segments import Dimensions
 from tidings.overlay.space import Space
@@ -52,6 +55,20 @@ def launch_of(system: str) -> Launch:
     if system not in LAUNCHES:
         raise TidingsError(f"there is no system '{system}' to run a node of; {did_you_mean(system, LAUNCHES)}")
     return LAUNCHES[system]
+
+
+def node_of(
+    system: str, id: Id, domains: Iterable[Domain], random: Random, log: Callable[[Domain], PublicationLog]
+) -> DomainsNode:
+    """A node of a system that serves these domains, with a log of what it publishes in each."""
+    launch, given = launch_of(system), {domain.name: domain for domain in domains}
+    nodes = {name: launch.make(id, Content(domain), random, log(domain)) for name, domain in given.items()}
+    named = {name: hashed(f"{system} {dump_domains([domain])}", 32) for name, domain in given.items()}
+    return DomainsNode(nodes, {name: f"{name}-{digest:08x}" for name, digest in named.items()})
+
+
+def messages_of(system: str) -> tuple[type, ...]:
+    return (InDomain, *launch_of(system).messages)
 
 
 def expected(domain: Domain) -> Statistics:
@@ -87,9 +104,8 @@ def _literal(value: Any, type_: DataType) -> str:
     return str(plain).upper() if isinstance(plain, bool) else str(plain)
 
 
-def _ring(hashed: bool) -> Launch:
+def _ring(module: Any) -> Launch:
     def make(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
-        module: Any = chord if hashed else opchord
         view = module.adapt(expected(content.domain), partitions=1, ring=Ring(BITS, (0,)))
         return OPChordNode(id, Lists(view, content), OPChordSettings(ChordSettings(bits=BITS)))
 
@@ -117,8 +133,8 @@ def _bluedove(id: Id, content: Content, random: Random, log: PublicationLog) -> 
 
 
 LAUNCHES: dict[str, Launch] = {
-    "chord": _ring(True),
-    "opchord": _ring(False),
+    "chord": _ring(chord),
+    "opchord": _ring(opchord),
     "digests": Launch(_digests, DIGEST_MESSAGES),
     "clusters": Launch(_clusters, CLUSTER_MESSAGES),
     "bluedove": Launch(_bluedove, BLUEDOVE_MESSAGES),

@@ -6,6 +6,7 @@ they are. Frames, queues and books are bounded; a peer that breaks the rules is 
 proof of identity here: nodes trust the network that they listen on.
 
     client → node   {"subscribe": "id", "filter": "…"}   {"unsubscribe": "id"}   {"publish": {…}, "id": "…"}
+                    with "domain": "…" where the node has several
     node → client   {"ready": "host:port"}   {"active": "id"}   {"error": "…"}
                     {"delivered": "id", "event": {…}, "id": "…"}
 """
@@ -23,7 +24,8 @@ from typing import Any
 
 from tidings.errors import TidingsError
 from tidings.overlay.codec import Codec, MessageError, plain
-from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Message, PubSubNode, Ready, Send, SetTimer
+from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Message, Ready, Send, SetTimer
+from tidings.overlay.domains import DomainsNode
 
 MAX_FRAME = 1 << 20
 MAX_QUEUE = 4_096  # frames to one peer
@@ -37,7 +39,7 @@ Tell = Callable[[dict[str, Any]], None]
 class NodeProcess:
     """Carries a node's effects out, and brings it messages, timers and the wishes of a client."""
 
-    def __init__(self, node: PubSubNode, address: str, codec: Codec, tell: Tell, *, pace: float = 1.0) -> None:
+    def __init__(self, node: DomainsNode, address: str, codec: Codec, tell: Tell, *, pace: float = 1.0) -> None:
         self.node = node
         self.address = address
         self._codec = codec
@@ -47,6 +49,7 @@ class NodeProcess:
         self._links: dict[Id, _Link] = {}
         self._began = time.time() - time.monotonic()
         self._events = 0
+        self._early: list[str] | None = []  # wishes that came before the node was ready; None: it is
         self._incoming: set[asyncio.StreamWriter] = set()
         self.stopped = asyncio.Event()
 
@@ -77,6 +80,9 @@ class NodeProcess:
                     self._tell({"active": subscription})
                 case Ready():
                     self._tell({"ready": self.address})
+                    early, self._early = self._early or [], None
+                    for line in early:
+                        loop.call_soon(self.on_line, line)
 
     def _on_timer(self, tag: Any) -> None:
         if not self.stopped.is_set():
@@ -147,18 +153,26 @@ class NodeProcess:
             raise MessageError(f"message: {type(message).__name__} makes no sense: {error}") from None
 
     def on_line(self, line: str) -> None:
-        """A wish of the client."""
+        """A wish of the client; one that comes before the node is ready waits until then."""
         try:
+            if self._early is not None:
+                if len(self._early) == MAX_QUEUE:
+                    raise TidingsError(f"{MAX_QUEUE:,} wishes wait until this node has joined; wait for it")
+                self._early.append(line)
+                return
             wish = json.loads(line)
+            domain = wish.get("domain") if isinstance(wish, dict) else None
+            if not isinstance(domain, str | None):
+                raise TidingsError(f'"domain" is a name, not {json.dumps(domain)}')
             match wish:
                 case {"subscribe": str(name), "filter": str(text)}:
-                    self._do(self.node.subscribe(name, text, self.now_ms()))
+                    self._do(self.node.subscribe(name, text, self.now_ms(), domain))
                 case {"unsubscribe": str(name)}:
                     self._do(self.node.unsubscribe(name, self.now_ms()))
                 case {"publish": dict(record)}:
                     self._events += 1
                     id = str(wish.get("id", f"{self.node.id:x}-{self.now_ms():x}-{self._events}"))
-                    self._do(self.node.publish(Event(id, json.dumps(record)), self.now_ms()))
+                    self._do(self.node.publish(Event(id, json.dumps(record)), self.now_ms(), domain))
                 case _:
                     raise TidingsError(
                         'write {"subscribe": id, "filter": text}, {"unsubscribe": id} or {"publish": {…}}'

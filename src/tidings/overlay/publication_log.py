@@ -18,7 +18,7 @@ class FileLog:
         if path.exists():
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 self._read(path, number, line)
-        kept = path.with_suffix(".new")
+        kept = path.with_name(path.name + ".new")
         with kept.open("w", encoding="utf-8") as file:
             file.writelines(_line({"publish": event.id, "body": event.body}) for event in self._pending.values())
             file.flush()
