@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from tidings.errors import TidingsError
-from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, DataDirectory
+from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.retention_limits import read_limits
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Request:
     data: Path = Path(DEFAULT_DATA)
     master: str = "local[*]"
     catalogue: str | None = None
+    log: str | None = None
     demo: bool = False
     recover: bool = False
     dev_webhooks: bool = False
@@ -59,6 +60,15 @@ def serve(
             metavar="URL",
             envvar=CATALOGUE,
             help="postgresql://…; without it, a file in the data directory. A password is safer in the variable.",
+        ),
+    ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            "--log",
+            metavar="URL",
+            envvar=LOG,
+            help="kafka://host:port/topic; without it, files in the data directory. A password goes into the variable.",
         ),
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Feed it real flights, and show who is told of what.")] = False,
@@ -105,7 +115,7 @@ def serve(
     hosts, limits = tuple(allow_host or ()), tuple(retain or ())
     read_limits(limits)  # told here, rather than by the gateway
     request = Request(
-        host, port, data, master, catalogue, demo, recover, dev_webhooks, certificate, key, hosts, limits, max_lag
+        host, port, data, master, catalogue, log, demo, recover, dev_webhooks, certificate, key, hosts, limits, max_lag
     )
     run(request, Console())
 
@@ -127,6 +137,7 @@ def run(request: Request, console: Console) -> None:
         port=request.port,
         master=request.master,
         catalogue=request.catalogue,
+        log=request.log,
         recover=request.recover,
         dev_webhooks=request.dev_webhooks,
         certificate=request.certificate,

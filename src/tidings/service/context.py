@@ -31,7 +31,7 @@ from tidings.service.webhook_sending import Sender
 from tidings.service.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue
 from tidings.store.deliveries import Deliveries
-from tidings.store.log import Log
+from tidings.store.log_in_topic import open_log
 from tidings.store.reader import LogReader
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Context:
         self.data = data
         self.settings = settings
         data.make()
-        self.log = Log(data.log)
+        self.log = open_log(data.log, settings.log)
         opened.callback(self.log.close)
         self.reader = LogReader(data.log)  # apart from the writer's, so that neither waits for the other
         opened.callback(self.reader.close)

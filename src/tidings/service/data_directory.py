@@ -2,7 +2,7 @@
 
     token                            the first token, readable by its owner alone             supervisor
     serve.lock/                      held by the one supervisor                                supervisor
-    log/                             the events                                                gateway
+    log/                             the events, or where in Kafka they are                    gateway
     catalogue.sqlite                 domains, subscriptions, tokens, jobs                      gateway
     deliveries.sqlite                cursors, attempts, dead letters                           gateway
     domains/<key>/index              the compiled subscriptions of a domain                    driver
@@ -29,6 +29,7 @@ from tidings.errors import TidingsError
 DEFAULT_DATA = "tidings-data"
 DEFAULT_TENANT = "default"
 CATALOGUE = "TIDINGS_CATALOGUE"  # in the environment: a URL, whose password is not to be seen among the processes
+LOG = "TIDINGS_LOG"  # likewise
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 

@@ -23,7 +23,7 @@ import uvicorn
 from tidings.errors import TidingsError
 from tidings.service.app import create_app
 from tidings.service.context import Context
-from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, DataDirectory
+from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.retention_limits import read_limits
 from tidings.service.security import check_bind
 from tidings.service.settings import LOOPBACK_HOSTS, Settings
@@ -86,6 +86,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=8080, help="the port to listen at; 0 takes a free one")
     described = f"a PostgreSQL URL; without, and without {CATALOGUE}, a file in the data directory"
     parser.add_argument("--catalogue", default=os.environ.get(CATALOGUE), help=described)
+    described = f"kafka://host:port/topic; without, and without {LOG}, files in the data directory"
+    parser.add_argument("--log", default=os.environ.get(LOG), help=described)
     parser.add_argument("--certificate", help="the file of a TLS certificate")
     parser.add_argument("--key", help="the file of its key")
     parser.add_argument("--allow-host", action="append", default=[], help="a name that requests may be addressed to")
@@ -99,7 +101,10 @@ def arguments() -> argparse.ArgumentParser:
 def settings_of(given: argparse.Namespace) -> Settings:
     names = {given.host.strip("[]").lower(), *(name.lower() for name in given.allow_host)} - {"0.0.0.0", "::"}
     settings = Settings(
-        hosts=frozenset(LOOPBACK_HOSTS | names), development=given.development, catalogue=given.catalogue
+        hosts=frozenset(LOOPBACK_HOSTS | names),
+        development=given.development,
+        catalogue=given.catalogue,
+        log=given.log,
     )
     if given.max_lag is not None:
         settings = replace(settings, max_lag_events=given.max_lag)

@@ -31,6 +31,7 @@ class Settings:
     hosts: frozenset[str] = LOOPBACK_HOSTS  # names that requests may be addressed to, without ports
     development: bool = False  # webhooks may go to loopback, by http too
     catalogue: str | None = None  # a PostgreSQL URL; None: a file in the data directory
+    log: str | None = None  # the URL of a topic of Kafka; None: files in the data directory
     operator: str = DEFAULT_TENANT  # the tenant whose tokens may read /metrics, which tells of all tenants
 
     max_event_bytes: int = MAX_EVENT_BYTES

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import IO, Any
 
 from tidings.errors import TidingsError
-from tidings.service.data_directory import CATALOGUE, DEFAULT_TENANT, DataDirectory, DataDirectoryError
+from tidings.service.data_directory import CATALOGUE, DEFAULT_TENANT, LOG, DataDirectory, DataDirectoryError
 from tidings.store.catalogue import Catalogue
 from tidings.store.errors import LogBusyError
 from tidings.store.files import WriterLock
@@ -50,6 +50,7 @@ class Plan:
     port: int = 8080
     master: str = "local[*]"
     catalogue: str | None = None
+    log: str | None = None
     recover: bool = False
     dev_webhooks: bool = False
     certificate: Path | None = None  # of TLS, with its key
@@ -84,8 +85,9 @@ class Plan:
 
     def environment(self) -> dict[str, str]:
         """Of the children: what others must not see on their command lines."""
-        given = {name: value for name, value in os.environ.items() if name != CATALOGUE}
-        return given if self.catalogue is None else given | {CATALOGUE: self.catalogue}
+        ours = {CATALOGUE: self.catalogue, LOG: self.log}
+        given = {name: value for name, value in os.environ.items() if name not in ours}
+        return given | {name: value for name, value in ours.items() if value is not None}
 
 
 @contextlib.contextmanager
