@@ -21,10 +21,10 @@ from urllib.parse import unquote
 from starlette.datastructures import Headers
 
 from tidings.model.event_values import Misfit, fit, shown
-from tidings.model.strict_json import is_array
 from tidings.model.types import TIMESTAMP
-from tidings.service.json_bodies import Events, event_lines, many_events, one_event, text_of
+from tidings.service.json_bodies import Events, event_lines, many_events, one_event
 from tidings.service.problems import Problem, pointer_to
+from tidings.service.quick_json import Exact
 from tidings.service.xml_bodies import XML, is_xml, with_xml_data, xml_events
 
 ONE, BATCH, PLAIN = "application/cloudevents+json", "application/cloudevents-batch+json", "application/json"
@@ -35,30 +35,29 @@ _NAME = re.compile(r"[a-z0-9]{1,20}")
 _REQUIRED = ("id", "source", "type")
 
 
-def read_published(kind: str, headers: Headers, body: bytes, max_event_bytes: int) -> Events:
-    """The events of a body of some media type, strictly read."""
+def read_published(kind: str, headers: Headers, body: bytes, max_event_bytes: int, exact: Exact = None) -> Events:
+    """The events of a body of some media type, strictly read; numbers that are not of `exact` may be floats."""
     if kind == PLAIN or kind in LINES:
         if "ce-specversion" in headers:
             if kind != PLAIN:
                 raise _binary_type(kind)
-            return _binary(headers, text_of(body), max_event_bytes)
-        text = text_of(body)
+            return _binary(headers, body, max_event_bytes)
         if kind in LINES:
-            events = event_lines(text, max_event_bytes)
+            events = event_lines(body, max_event_bytes, exact)
             many = True
         else:
-            many = is_array(text)
-            events = many_events(text, max_event_bytes) if many else one_event(text, max_event_bytes)
+            many = body.lstrip(b" \t\r\n").startswith(b"[")
+            events = many_events(body, max_event_bytes, exact) if many else one_event(body, max_event_bytes)
         for row, event in enumerate(events.objects):
             if "specversion" in event and "time" in event:
                 _check_time(event, row if many else None)
         return events
     if kind == ONE:
-        events = one_event(text_of(body), max_event_bytes)
+        events = one_event(body, max_event_bytes)
         check_cloud_event(events.objects[0], None)
         return with_xml_data(events, many=False)
     if kind == BATCH:
-        events = many_events(text_of(body), max_event_bytes)
+        events = many_events(body, max_event_bytes, exact)
         for row, event in enumerate(events.objects):
             check_cloud_event(event, row)
         return with_xml_data(events, many=True)
@@ -94,10 +93,10 @@ def _check_time(event: Mapping[str, Any], row: int | None) -> None:
         raise _wrong("time", f"a CloudEvent's time is RFC 3339 with an offset: {misfit}", row) from None
 
 
-def _binary(headers: Headers, text: str, max_bytes: int) -> Events:
+def _binary(headers: Headers, body: bytes, max_bytes: int) -> Events:
     """The attributes are in headers; the body is the data."""
     event = _attributes(headers, PLAIN)
-    data = one_event(text, max_bytes)
+    data = one_event(body, max_bytes)
     head = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
     event["data"] = data.objects[0]
     return Events([event], [f'{head[:-1]},"data":{data.texts[0]}}}'])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tidings.model import strict_json
 from tidings.model.event_values import kind_of
 from tidings.service.problems import Problem, pointer_to
+from tidings.service.quick_json import Exact, quick_array, quick_lines
 
 
 class Events(NamedTuple):
@@ -35,21 +36,28 @@ def object_of(body: bytes) -> dict[str, Any]:
     return value
 
 
-def one_event(text: str, max_bytes: int) -> Events:
+def one_event(body: bytes, max_bytes: int) -> Events:
     """A body that is one event."""
+    text = text_of(body)
     with _refused():
         found = strict_json.read_one(text)
     return _events([(text[found.start : found.end], found.value)], max_bytes, many=False)
 
 
-def many_events(text: str, max_bytes: int) -> Events:
+def many_events(body: bytes, max_bytes: int, exact: Exact = None) -> Events:
     """A body that is an array of events."""
+    text = text_of(body)
+    if exact is not None and (quick := quick_array(body, text, exact, max_bytes)) is not None:
+        return Events(*quick)
     found = ((text[one.start : one.end], one.value) for one in strict_json.read_array(text))
     return _events(found, max_bytes)
 
 
-def event_lines(text: str, max_bytes: int) -> Events:
+def event_lines(body: bytes, max_bytes: int, exact: Exact = None) -> Events:
     """A body with one event a line; empty lines are none."""
+    text = text_of(body)
+    if exact is not None and (quick := quick_lines(body, text, exact, max_bytes)) is not None:
+        return Events(*quick)
     return _events(strict_json.read_lines(text), max_bytes)
 
 

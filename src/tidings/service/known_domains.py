@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tidings.errors import DomainError
@@ -17,6 +18,7 @@ from tidings.model.domain import Domain
 from tidings.model.infer import infer_domain
 from tidings.service.data_directory import NAME, domain_key
 from tidings.service.problems import Problem, missing
+from tidings.service.quick_json import Exact, exact_paths
 from tidings.store.catalogue import Catalogue, DomainRow
 
 _REMEMBERED = 10_000
@@ -32,6 +34,11 @@ class KnownDomain:
     @property
     def key(self) -> str:
         return self.domain.name
+
+    @cached_property
+    def exact(self) -> Exact:
+        """Whose numbers are to be read digit by digit."""
+        return exact_paths(self.domain)
 
 
 def known(row: DomainRow) -> KnownDomain:

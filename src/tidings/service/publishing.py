@@ -61,7 +61,8 @@ class Publisher:
                 self._refuse_if_behind(domain.key)
             # A large body in a thread of its own: others, and the streams, are not to wait for it.
             apart = len(body) > settings.threaded_bytes
-            read = await self._do(apart, read_published, kind, request.headers, body, settings.max_event_bytes)
+            exact = None if domain is None else domain.exact
+            read = await self._do(apart, read_published, kind, request.headers, body, settings.max_event_bytes, exact)
             if not read.objects:
                 return _answer([])
             if domain is None:
