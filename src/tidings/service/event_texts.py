@@ -11,7 +11,7 @@ from tidings.store.errors import LogRangeError
 from tidings.store.page import Page
 from tidings.store.reader import LogReader
 
-_CACHED_CHARACTERS = 64 << 20
+_CACHED_CHARACTERS = 16 << 20  # what is delivered is mostly new, and all who wait for it ask at once
 _TOGETHER = 256  # positions that one read of the log may span, rather than one read each
 
 

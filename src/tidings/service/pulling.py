@@ -27,6 +27,7 @@ _REDRIVEN = "again:"
 _RETRY = b"retry: 1000\n\n"
 _KEEP_ALIVE = b": still here\n\n"
 _AT_ONCE = 256  # notifications that a stream reads at a time
+_MARKS = 64  # that a window is divided into, where it is noted what was written
 
 
 class Pulling:
@@ -130,7 +131,7 @@ class Pulling:
     async def _pieces(self, row: SubscriptionRow, after: int) -> AsyncIterator[bytes]:
         settings, name = self._settings, f"{row.tenant}/{row.id}"
         key = row.key
-        received = _Received(settings)
+        received = Received(settings)
         self._metrics.streams.inc()
         try:
             yield _RETRY
@@ -165,7 +166,7 @@ class Pulling:
             self._metrics.streams.dec()
 
 
-class _Received:
+class Received:
     """Which of the positions that a stream has written its reader must have by now."""
 
     def __init__(self, settings: Settings) -> None:
@@ -174,12 +175,19 @@ class _Received:
         self._totals = (0, 0)
 
     def written(self, position: int, count: int, size: int) -> int | None:
+        """Note what was written, and answer the last position that counts as received now, if it is another."""
         self._totals = (self._totals[0] + size, self._totals[1] + count)
+        if len(self._sent) > 1 and self._is_near(self._sent[-2]):
+            self._sent.pop()  # so that a thousand streams of many small notifications need little memory
         self._sent.append((position, *self._totals))
         passed = None
         while self._totals[0] - self._sent[0][1] >= self._bytes or self._totals[1] - self._sent[0][2] >= self._count:
             passed = self._sent.popleft()[0]
         return passed
+
+    def _is_near(self, earlier: tuple[int, int, int]) -> bool:
+        _, size, count = earlier
+        return (self._totals[0] - size) * _MARKS < self._bytes and (self._totals[1] - count) * _MARKS < self._count
 
 
 def read_cursor(text: str, pointer: str = "/cursor") -> int:
