@@ -13,7 +13,8 @@ each finds on a few hundred events is compared with a matcher in this process.
     placed           subscriptions a second for which `place` finds the keys, in one process
 
 The part `planner` runs every placement and `auto` in turn in one session, again and again, and takes the least time of
-each: that is what its bar is about.
+each: that is what its bar is about. The part `free` asks what could be gained at best: it divides the subscriptions in
+every way that the planner weighs and matches events in their shards, in this process, as if to send them cost nothing.
 
 Expected on one machine: `replicated` needs no shuffle and is the fastest while an executor's memory holds the index;
 `auto` takes it, and costs nothing beside it. Of those that route, the ones that visit one partition come next, then
@@ -45,15 +46,18 @@ from benchmarks.spark_matching import PeakMemory, tree_cpu_seconds
 from tidings import pipeline
 from tidings.matching.matcher import Matcher
 from tidings.model.event import EventBatch, read_events
+from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.compile import compile_filters
-from tidings.pipeline.index import Index
-from tidings.rendezvous import EVERYWHERE, Placed, View, place, route, view_from_dict
+from tidings.pipeline.index import EVENTS_SAMPLE, Index
+from tidings.pipeline.placement import PARTITIONS_MIN, SAMPLE
+from tidings.rendezvous import EVERYWHERE, Placed, View, place, route, statistics_of, view_from_dict
 from tidings.rendezvous.pairs import distinct_pairs
-from tidings.rendezvous.sharding import shards_of, visits_of
-from tidings.testing.workloads import WORKLOADS
+from tidings.rendezvous.planner import Room, weighed
+from tidings.rendezvous.sharding import consulted, shards_of, visits_of
+from tidings.testing.workloads import WORKLOADS, Workload
 
 QUESTION = __doc__.strip().splitlines()[0]
-PARTS = ("runs", "planner")
+PARTS = ("runs", "planner", "free")
 NAMES = ("bluedove", "alerts", "mixed")
 PLACEMENTS = ("replicated", "bluedove", "digests", "clusters", "chord", "opchord", "auto")
 IN_TURN = ("replicated", "bluedove", "digests", "clusters", "auto")
@@ -63,6 +67,7 @@ EVENTS_MADE = 100_000  # different ones; more are made of them by reading their 
 CHECKED = 300  # events whose matches are compared before anything is timed
 SQL_SECONDS = 8.0
 SAMPLED = 5_000  # events by which routing is described
+FREE_EVENTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ def main(arguments: list[str]) -> int:
                 parser.error(f"no part '{part}'; there are {', '.join(PARTS)}")
             for name in parsed.workloads.split(","):
                 wanted = parsed.placements.split(",")
-                for row in runs(name, size, wanted) if part == "runs" else planner(name, size, wanted):
+                for row in _PARTS[part](name, size, wanted):
                     rows.append({"part": part} | row)
                     print("  " + ", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     finally:  # what was measured before a failure holds
@@ -156,6 +161,53 @@ def planner(name: str, size: Size, wanted: list[str]) -> Iterator[dict[str, Any]
                 row["times_best_single"] = round(taken / min(singles), 3) if singles else None
                 row["plan"] = bench.index("auto").explain().splitlines()[1:]
             yield row
+
+
+def free(name: str, size: Size, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    """Matching alone, under every division that the planner weighs, beside what it expects of matching."""
+    workload = WORKLOADS[name](size.subscriptions, FREE_EVENTS)
+    filters = compile_filters(workload.filters, workload.domain)
+    sample = compile_filters(workload.filters.slice(0, SAMPLE), workload.domain)
+    known = read_events(workload.events.slice(0, EVENTS_SAMPLE), workload.domain)
+    statistics = statistics_of(sample, known, subscriptions=size.subscriptions)
+    whole = None
+    for division in weighed(statistics, Room(np.inf, partitions=PARTITIONS_MIN), subscription_bytes=100.0):
+        view = view_from_dict(division.view)
+        taken, found = _matched_in_shards(workload, filters, view)
+        whole = found if whole is None else whole
+        assert found == whole, f"{division.name} found {found:,} matches, and {whole:,} are right"
+        yield {
+            "workload": name,
+            "subscriptions": size.subscriptions,
+            "way": division.name,
+            "events": FREE_EVENTS,
+            "matching_us_an_event": round(taken / FREE_EVENTS * 1e6, 2),
+            "expected_matching_us": round(sum(one.match_ns for one in division.classes) / 1e3, 2),
+            "expected_sending_us": round(division.sending_ns / 1e3, 2),
+        }
+
+
+def _matched_in_shards(workload: Workload, filters: FilterTable, view: View) -> tuple[float, int]:
+    """Seconds that matching every event in every shard that it consults takes, the least of three, and the matches."""
+    placed = place(filters, view)
+    shards, rows = distinct_pairs(shards_of(placed.keys, view), placed.subscriptions)
+    batch = read_events(workload.events, workload.domain)
+    events, looked = consulted(route(batch, view), view)
+    seconds, found = 0.0, 0
+    for shard in np.unique(shards).tolist():
+        members, mine = rows[shards == shard], events[looked == shard]
+        if not len(mine):
+            continue
+        table = pa.table({"id": members, "filter": workload.filters.take(pa.array(members))})
+        matcher, given = Matcher(table, workload.domain, threads=1), workload.events.take(pa.array(mine))
+        found += len(matcher.match(given))
+        seconds += min(_taken(lambda _, m=matcher, g=given: m.match(g), 0) for _ in range(3))
+    return seconds, found
+
+
+_PARTS: dict[str, Callable[[str, Size, list[str]], Iterator[dict[str, Any]]]] = {
+    "runs": runs, "planner": planner, "free": free,
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------------- one session

@@ -143,12 +143,10 @@ def plan(
 ) -> Plan:
     """The division that costs an event least, of those that fit; `wishes` are for the placements, by name."""
     estimator = _Estimator(statistics, room, subscription_bytes, wishes or {})
-    everywhere = estimator.division(("replicated",))
-    assert everywhere is not None
+    everywhere = estimator.everywhere()
     if everywhere.bytes <= room.memory and everywhere.expected_ns <= estimator.route_ns:
         return Plan(everywhere, (everywhere.line(),), "cheaper than sending events anywhere")
-    others = [estimator.division(names) for names in divisions()]
-    found = [everywhere, *(one for one in others if one is not None)]
+    found = [everywhere, *estimator.routed()]
     fitting = [one for one in found if one.bytes <= room.memory]
     best = min(fitting or found, key=lambda one: one.expected_ns)
     considered = tuple(one.line() for one in found)
@@ -162,6 +160,12 @@ def plan(
         return Plan(best, considered, f"it alone fits the {size} of an executor")
     smaller = "" if len(fitting) == len(found) else f" of those that fit the {size} of an executor"
     return Plan(best, considered, f"cheapest{smaller}")
+
+
+def weighed(statistics: Statistics, room: Room, *, subscription_bytes: float) -> list[Division]:
+    """Every division that there could be, with what it would cost."""
+    estimator = _Estimator(statistics, room, subscription_bytes, {})
+    return [estimator.everywhere(), *estimator.routed()]
 
 
 def estimates(
@@ -202,6 +206,17 @@ class _Estimator:
     def route_ns(self) -> float:
         """Of sending an event to a partition."""
         return ROUTE_NS + COLUMN_NS * len(self._statistics.filters.domain.leaves)
+
+    def everywhere(self) -> Division:
+        """All subscriptions with every worker."""
+        found = self.division(("replicated",))
+        assert found is not None
+        return found
+
+    def routed(self) -> list[Division]:
+        """Those that send events, of the placements that can serve these subscriptions."""
+        found = [self.division(names) for names in divisions()]
+        return [one for one in found if one is not None]
 
     def division(self, names: tuple[str, ...]) -> Division | None:
         """None where a placement cannot serve these subscriptions, or would serve none of them."""
