@@ -13,7 +13,8 @@ from tidings.model.xpath.parse import parse_path
 from tidings.overlay.core import Event, Id
 from tidings.overlay.sonnet import SonnetNode
 from tidings.overlay.sonnet_paths import Paths, group_of, hangs_below, lineage_of, range_of
-from tidings.overlay.sonnet_virtual import SonnetSettings, VirtualNode
+from tidings.overlay.sonnet_settings import SonnetSettings
+from tidings.overlay.sonnet_virtual import VirtualNode
 from tidings.rendezvous.sonnet_digest import Variant
 from tidings.simulator.checkers import sonnet as laws
 from tidings.simulator.network import Network

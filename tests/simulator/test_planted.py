@@ -41,6 +41,9 @@ PLANTED: list[tuple[str, str, dict[str, Any], str]] = [
     ("bluedove",     "owners",       JOINS,                                     "OneOwner"),
     ("bluedove",     "news",         {"churn": 0.1},                            "VersionsGrow"),
     ("bluedove",     "merging",      {"crashes": 1.0},                          "Tiles"),
+    ("sonnet",       "placeholders", {"churn": 0.2},                            "Linked"),
+    ("sonnet",       "links",        {"churn": 0.2},                            "Linked"),
+    ("sonnet",       "down",         {"churn": 0.2, "subscriptions": 24},       "OnceTold"),
 ]  # fmt: skip
 SEEDS = 20
 
@@ -60,5 +63,5 @@ def test_a_planted_bug_is_found_by_the_law_that_is_meant_to(
 
 def test_every_bug_that_can_be_planted_is_looked_for() -> None:
     assert {(system, bug) for system, bug, _, _ in PLANTED} == {
-        (name, bug) for name, system in SYSTEMS.items() if not name.startswith("sonnet") for bug in system.bugs
-    }  # those of Sonnet have a test of their own
+        (name, bug) for name, system in SYSTEMS.items() if name != "sonnet-hashes" for bug in system.bugs
+    }  # which differs from Sonnet in its digests alone

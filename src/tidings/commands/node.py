@@ -28,14 +28,15 @@ PATIENCE_S = 8.0  # until a node that cannot join says so: joining takes two or 
 
 def node(
     system: Annotated[
-        str, typer.Option("--system", metavar="NAME", help="chord, opchord, digests, clusters or bluedove.")
+        str,
+        typer.Option("--system", metavar="NAME", help="chord, opchord, digests, clusters, bluedove; sonnet for XML."),
     ],
     domain: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--domain", metavar="FILE", help="The events' attributes, in one domain or several; alike for every node."
         ),
-    ],
+    ] = None,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
     ] = "127.0.0.1:0",
@@ -63,12 +64,31 @@ def node(
       {"unsubscribe": "dear"}
 
     \b
+    XML is published as text, filters are paths, and no domain is needed:
+      tidings node --system sonnet --listen 127.0.0.1:7000
+      {"subscribe": "papers", "filter": "/rss/channel/item[author = 'A. Zhou']"}
+      {"publish": "<rss><channel>…</channel></rss>"}
+
+    \b
     A file with several domains makes a network of each; wishes then say "domain": "stocks".
     """
-    domains = load_domains(domain)
+    asyncio.run(_run(system, _domains(system, domain), listen, join, log, pace))
+
+
+def _domains(system: str, file: Path | None) -> list[Domain]:
+    from tidings.overlay.launch import DOCUMENT_LAUNCHES, DOCUMENTS, launch_of
+
+    launch_of(system)  # what is no system is refused first
+    if system in DOCUMENT_LAUNCHES:
+        if file is not None:
+            raise DomainError(f"{system}: events are XML documents, which need no domain; leave out --domain")
+        return [DOCUMENTS]
+    if file is None:
+        raise DomainError(f"{system}: a node needs the domain of its events; give its file with --domain")
+    domains = load_domains(file)
     if not domains:
-        raise DomainError(f"{domain}: the file has no domain; a node needs one, with attributes to place by")
-    asyncio.run(_run(system, list(domains.values()), listen, join, log, pace))
+        raise DomainError(f"{file}: the file has no domain; a node needs one, with attributes to place by")
+    return list(domains.values())
 
 
 async def _run(
@@ -76,7 +96,7 @@ async def _run(
 ) -> None:
     from tidings.overlay.bluedove import MemoryLog, PublicationLog
     from tidings.overlay.codec import Codec
-    from tidings.overlay.launch import BITS, messages_of, node_of
+    from tidings.overlay.launch import BITS, launch_of, messages_of, node_of
     from tidings.overlay.process import NodeProcess, split_address
     from tidings.overlay.publication_log import FileLog
     from tidings.overlay.ring import hashed
@@ -87,7 +107,7 @@ async def _run(
         several = len(domains) > 1
         return FileLog(log.with_name(f"{log.stem}.{domain.name}{log.suffix}") if several else log)
 
-    codec = Codec(messages_of(system))  # what is no system is refused before anything is opened
+    codec = Codec(messages_of(system))
     host, port = split_address(listen)
     contact = None
     if join is not None:
@@ -107,7 +127,7 @@ async def _run(
             ready.set()
         _tell(what)
 
-    process = NodeProcess(made, address, codec, tell, pace=pace)
+    process = NodeProcess(made, address, codec, tell, pace=pace, host_of=launch_of(system).host_of)
     running.append(process)
     if join is not None and contact is not None:
         process.know(contact, join)

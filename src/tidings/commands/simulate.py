@@ -64,6 +64,12 @@ def simulate(
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write down everything that happens.")
     ] = None,
+    packet: Annotated[
+        str, typer.Option("--packet", metavar="EVENT", help="Of sonnet: tell the way of an event, as p0, hop by hop.")
+    ] = "",
+    draw: Annotated[
+        Path | None, typer.Option("--draw", metavar="FILE", help="And draw it on the ring, as an SVG picture.")
+    ] = None,
     again: Annotated[
         Path | None, typer.Option("--replay", metavar="FILE", help="Play a trace again, and compare line by line.")
     ] = None,
@@ -82,6 +88,7 @@ def simulate(
       digests-tree, digests-home  the same, matched in the trees, or at home nodes without trees
       clusters                    multicast groups of similar subscriptions
       bluedove                    dispatchers, and matchers with segments
+      sonnet, sonnet-hashes       path queries over XML on a prefix ring, by ranks or by hashes
 
     \b
     Bugs that can be planted:
@@ -90,6 +97,7 @@ def simulate(
       digests-home                hops, line, once
       clusters                    registration
       bluedove                    overlap, owners, restart, news, merging
+      sonnet, sonnet-hashes       placeholders, links, down
 
     \b
       tidings simulate opchord --nodes 32 --seed 7 --churn 1.5
@@ -97,6 +105,7 @@ def simulate(
       tidings simulate clusters --seed 3 --trace clusters.jsonl
       tidings simulate --replay clusters.jsonl
       tidings simulate opchord --bug counting
+      tidings simulate sonnet --churn 0 --packet p0 --draw way.svg
     """
     from tidings.simulator.scenario import Plan, troubled
     from tidings.simulator.systems import check_bug, system_named
@@ -116,11 +125,13 @@ def simulate(
     )  # fmt: skip
     sizes = {"nodes": nodes, "subscriptions": subscriptions, "events": events, "bug": bug}
     plans = [troubled(system, one, **sizes) if mixed else replace(plan, seed=one) for one in range(seed, seed + seeds)]
+    if (packet or draw) and not (packet and system.startswith("sonnet")):
+        raise typer.BadParameter("--packet names an event of sonnet, as p0, and --draw draws its way")
     if seeds == 1:
-        _report([_play_one(plans[0], trace)])
+        _report([_play_one(plans[0], trace, packet, draw)])
         return
-    if trace is not None:
-        raise typer.BadParameter("--trace is of one seed; leave out --seeds")
+    if trace is not None or packet:
+        raise typer.BadParameter("--trace and --packet are of one seed; leave out --seeds")
     _report(list(_play_many(plans, jobs)))
 
 
@@ -135,7 +146,8 @@ def _progress(what: str) -> Progress:
     return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
-def _play_one(plan: Plan, trace_file: Path | None) -> Outcome:
+def _play_one(plan: Plan, trace_file: Path | None, packet: str, picture: Path | None) -> Outcome:
+    from tidings.simulator.packet_path import PacketPath
     from tidings.simulator.run import Run
     from tidings.simulator.trace import Trace
 
@@ -146,11 +158,18 @@ def _play_one(plan: Plan, trace_file: Path | None) -> Outcome:
             trace.begin(plan.arguments)
         progress = stack.enter_context(_progress(f"{plan.system}, virtual ms"))
         bar = progress.add_task("", total=None)
-        outcome = Run(plan, trace=trace, count_kinds=True).play(
-            lambda done, total: progress.update(bar, completed=done, total=total)
-        )
+        path = PacketPath(packet, trace) if packet else None
+        run = Run(plan, trace=trace if path is None else path, count_kinds=True)
+        if path is not None:
+            path.follow(run)
+        outcome = run.play(lambda done, total: progress.update(bar, completed=done, total=total))
     if trace_file is not None:
         typer.echo(f"trace of {trace.lines:,} lines written to {trace_file}" if trace is not None else "", err=True)
+    if path is not None:
+        typer.echo("\n".join(path.tree()))
+        if picture is not None:
+            picture.write_text(path.picture(), encoding="utf-8")
+            typer.echo(f"drawn in {picture}", err=True)
     return outcome
 
 

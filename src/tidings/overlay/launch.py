@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tidings.errors import DomainError, TidingsError, did_you_mean
-from tidings.model.attribute import path_text
+from tidings.model.attribute import Attribute, path_text
 from tidings.model.domain import Domain, dump_domains
 from tidings.model.event_values import written
 from tidings.model.filter.compile import compile_filters
@@ -34,13 +34,18 @@ from tidings.overlay.pastry import PastrySettings
 from tidings.overlay.ring import hashed
 from tidings.overlay.scribe import ScribeSettings
 from tidings.overlay.segments import Dimensions
+from tidings.overlay.sonnet import SonnetNode
+from tidings.overlay.sonnet_messages import SONNET_MESSAGES
+from tidings.overlay.sonnet_paths import HOST_BITS, Paths, host_of
+from tidings.overlay.sonnet_settings import SonnetSettings
 from tidings.overlay.space import Space
 from tidings.rendezvous.placements import chord, clusters, digests, opchord
 from tidings.rendezvous.places import has_places
 from tidings.rendezvous.ring import Ring
+from tidings.rendezvous.sonnet_digest import Variant
 from tidings.rendezvous.statistics import Statistics, statistics_of
 
-BITS = 48
+BITS = HOST_BITS
 BOUNDS = 15  # at which an attribute's line is taken to be cut, between its declared ends
 
 
@@ -49,12 +54,14 @@ class Launch(NamedTuple):
 
     make: Callable[[Id, Content, Random, PublicationLog], PubSubNode]
     messages: tuple[type, ...]
+    host_of: Callable[[Id], Id] = lambda id: id  # the node that an id in a message lies with
 
 
 def launch_of(system: str) -> Launch:
-    if system not in LAUNCHES:
-        raise TidingsError(f"there is no system '{system}' to run a node of; {did_you_mean(system, LAUNCHES)}")
-    return LAUNCHES[system]
+    known = LAUNCHES | DOCUMENT_LAUNCHES
+    if system not in known:
+        raise TidingsError(f"there is no system '{system}' to run a node of; {did_you_mean(system, known)}")
+    return known[system]
 
 
 def node_of(
@@ -132,6 +139,13 @@ def _bluedove(id: Id, content: Content, random: Random, log: PublicationLog) -> 
     return BlueDoveNode(id, random, Dimensions(paths[:4], content), BlueDoveSettings(), log=log)
 
 
+def _sonnet(variant: Variant) -> Launch:
+    def make(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
+        return SonnetNode(id, random, Paths(variant), SonnetSettings())
+
+    return Launch(make, SONNET_MESSAGES, host_of)
+
+
 LAUNCHES: dict[str, Launch] = {
     "chord": _ring(chord),
     "opchord": _ring(opchord),
@@ -139,3 +153,6 @@ LAUNCHES: dict[str, Launch] = {
     "clusters": Launch(_clusters, CLUSTER_MESSAGES),
     "bluedove": Launch(_bluedove, BLUEDOVE_MESSAGES),
 }
+# Of these the events are XML documents, and filters are paths over them.
+DOCUMENT_LAUNCHES: dict[str, Launch] = {"sonnet": _sonnet("ranks"), "sonnet-hashes": _sonnet("hashes")}
+DOCUMENTS = Domain("documents", [Attribute("document", "string")])

@@ -6,6 +6,7 @@ they are. Frames, queues and books are bounded; a peer that breaks the rules is 
 proof of identity here: nodes trust the network that they listen on.
 
     client → node   {"subscribe": "id", "filter": "…"}   {"unsubscribe": "id"}   {"publish": {…}, "id": "…"}
+                    a document of XML is published as its text: {"publish": "<rss>…"}
                     with "domain": "…" where the node has several
     node → client   {"ready": "host:port"}   {"active": "id"}   {"error": "…"}
                     {"delivered": "id", "event": {…}, "id": "…"}
@@ -39,11 +40,21 @@ Tell = Callable[[dict[str, Any]], None]
 class NodeProcess:
     """Carries a node's effects out, and brings it messages, timers and the wishes of a client."""
 
-    def __init__(self, node: DomainsNode, address: str, codec: Codec, tell: Tell, *, pace: float = 1.0) -> None:
+    def __init__(
+        self,
+        node: DomainsNode,
+        address: str,
+        codec: Codec,
+        tell: Tell,
+        *,
+        pace: float = 1.0,
+        host_of: Callable[[Id], Id] = lambda id: id,
+    ) -> None:
         self.node = node
         self.address = address
         self._codec = codec
         self._tell = tell
+        self._host_of = host_of  # of an id in a message
         self._pace = pace  # of the node's clock: 0.5 lets it run twice as fast
         self._book: dict[Id, str] = {node.id: address}
         self._links: dict[Id, _Link] = {}
@@ -113,7 +124,8 @@ class NodeProcess:
 
     def _frame(self, message: Message) -> bytes:
         written = plain(message)
-        named = {str(id): self._book[id] for id in _numbers(written) if id in self._book}
+        ids = map(self._host_of, _numbers(written))
+        named = {str(id): self._book[id] for id in ids if id in self._book}
         named[str(self.node.id)] = self.address
         body = json.dumps({"from": self.node.id, "book": named, "message": written}, separators=(",", ":")).encode()
         if len(body) > MAX_FRAME:
@@ -169,7 +181,7 @@ class NodeProcess:
                     self._do(self.node.subscribe(name, text, self.now_ms(), domain))
                 case {"unsubscribe": str(name)}:
                     self._do(self.node.unsubscribe(name, self.now_ms()))
-                case {"publish": dict(record)}:
+                case {"publish": dict() | str() as record}:
                     self._events += 1
                     id = str(wish.get("id", f"{self.node.id:x}-{self.now_ms():x}-{self._events}"))
                     self._do(self.node.publish(Event(id, json.dumps(record)), self.now_ms(), domain))

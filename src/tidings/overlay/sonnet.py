@@ -12,16 +12,19 @@ from random import Random
 from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
-from tidings.overlay.chord import STABILIZE, Route
+from tidings.overlay.chord import STABILIZE, FoundSuccessor, Route, State
 from tidings.overlay.core import Active, Deliver, Dispatching, Effects, Event, Id, Message, Ready, Send, SetTimer, Tag
 from tidings.overlay.ring import hashed
+from tidings.overlay.sonnet_asks import Degrade, Linked, NeedGroup, Received, Upgrade
 from tidings.overlay.sonnet_messages import CastDone, NoGroup, Packet, Refused, ToGroup, Virtual
 from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Paths, host_of, node_bits, zero_lineage
-from tidings.overlay.sonnet_virtual import Degrade, NeedGroup, Received, SonnetSettings, Upgrade, VirtualNode
+from tidings.overlay.sonnet_settings import SonnetSettings
+from tidings.overlay.sonnet_virtual import VirtualNode
 
 GRACE_PERIODS = 3  # that a placeholder stays without anybody below it
 LINGER_MS = 3_000  # that a virtual node still passes on what is on its way, after it has left
 PASSED_ON = (Route, CastDone, NoGroup)  # anything else comes back, and is sent to another
+JOINING = (FoundSuccessor, State)  # all that concerns a node that is not on the ring: it may have been, before a crash
 
 TIDY = "tidy"
 
@@ -98,8 +101,24 @@ class SonnetNode(Dispatching):
 
     def start(self, contact: Id | None, now_ms: int) -> Effects:
         through = None if contact is None else zero_id(zero_lineage(self.paths.variant), contact, "")
-        effects = self._carry(self.zero, self.zero.start(through, now_ms), now_ms)
+        effects: Effects = []
+        for node in self.virtual.values():  # its 0-node alone, but for a host that was seated with others
+            effects += self._carry(node, node.start(through, now_ms), now_ms)
         return [*effects, SetTimer(self.options.register_ms, TIDY)]
+
+    def seat(self, subscription: str, text: str) -> VirtualNode:
+        """The virtual node of a subscription that is taken to be in place (`sonnet_rest`)."""
+        lineage = self.paths.lineage(text)
+        node = self._make(lineage, subscription)
+        own = self.own[subscription] = Own(text, lineage, node.id)
+        own.active = True
+        self._owner[node.id] = subscription
+        return node
+
+    def seat_placeholder(self, lineage: Lineage) -> VirtualNode:
+        node = self._make(lineage, "placeholder")
+        self.placeholders[node.group] = node.id
+        return node
 
     def leave(self, now_ms: int) -> Effects:
         effects: Effects = []
@@ -174,7 +193,7 @@ class SonnetNode(Dispatching):
 
     def _on_virtual(self, sender: Id, message: Virtual, now_ms: int) -> Effects:
         node = self.virtual.get(message.to)
-        if node is None or (node.is_leaving and not isinstance(message.payload, PASSED_ON)):
+        if node is None or not _takes(node, message.payload):
             return [Send(sender, Refused(*message))]
         return self._carry(node, node.on_message(message.sender, message.payload, now_ms), now_ms)
 
@@ -222,6 +241,8 @@ class SonnetNode(Dispatching):
                     carried += self._filter(node, event, now_ms)
                 case NeedGroup(lineage):
                     carried += self._hold_place(lineage, now_ms)
+                case Linked():
+                    carried += self._serve_own(node, now_ms)
                 case Degrade():
                     carried += self._move(node, node.parent, now_ms)
                 case Upgrade():
@@ -245,6 +266,14 @@ class SonnetNode(Dispatching):
         if not own.active:
             own.active = True
             effects.append(Active(name))
+        return effects
+
+    def _serve_own(self, node: VirtualNode, now_ms: int) -> Effects:
+        """To those of this host that found nobody in the group."""
+        effects: Effects = []
+        for other in list(self.virtual.values()):
+            if other.parent_group == node.group:
+                effects += self._carry(other, other.choose_if_none(node.id, now_ms), now_ms)
         return effects
 
     def _hold_place(self, lineage: Lineage, now_ms: int) -> Effects:
@@ -285,6 +314,12 @@ class SonnetNode(Dispatching):
 def zero_id(lineage: Lineage, host: Id, name: str) -> Id:
     """The id of a host's virtual node for a name; for its 0-node, which has none, everybody can work it out."""
     return lineage.id_at(host, hashed(f"{host} {name}", node_bits(lineage.digest.variant)))
+
+
+def _takes(node: VirtualNode, message: Message) -> bool:
+    if node.is_leaving:
+        return isinstance(message, PASSED_ON)
+    return node.is_member or isinstance(message, JOINING)
 
 
 def has_packet(message: Message) -> bool:

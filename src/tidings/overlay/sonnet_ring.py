@@ -31,7 +31,7 @@ from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Range, host_of, nod
 from tidings.rendezvous.sonnet_digest import Variant
 
 MAX_LIST = 32  # successors, however few hosts they are on
-LINK_MS = 400  # between two looks for one's place
+LINK_MS = 200  # between two looks for one's place
 
 LINK = "link"
 
@@ -127,7 +127,7 @@ class RingMember(ChordNode):
             return super().on_timer(tag, now_ms)
         if self.is_linked or self._contact is None:
             return []
-        return [*self.rejoin_through(self._contact), SetTimer(LINK_MS, LINK)]
+        return [*self.rejoin_through(self._contact), *self._ask_successor(), SetTimer(LINK_MS, LINK)]
 
     def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:
         effects = super()._on_notify(sender, message, now_ms)

@@ -13,11 +13,14 @@ down to this node is complete.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar
 
-from tidings.overlay.chord import ChordSettings, Notify, Route, State
+from tidings.overlay.chord import Notify, Route, State
 from tidings.overlay.core import Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.overlay.sonnet_asks import Ask, Degrade, Linked, NeedGroup, Received, Upgrade
+from tidings.overlay.sonnet_down import Down
 from tidings.overlay.sonnet_messages import (
     AskOffer,
     AskRows,
@@ -31,7 +34,6 @@ from tidings.overlay.sonnet_messages import (
     Unregister,
 )
 from tidings.overlay.sonnet_paths import (
-    RING_BITS,
     Lineage,
     Paths,
     goes_down,
@@ -41,73 +43,12 @@ from tidings.overlay.sonnet_paths import (
     host_of,
 )
 from tidings.overlay.sonnet_ring import RingMember
-from tidings.rendezvous.sonnet_digest import Digest
+from tidings.overlay.sonnet_settings import SonnetSettings
 
 MAX_ROWS_SENT = 2_000  # in one message
 MAX_MEMBERS = 16  # of a down-stream group that are known at a time
-NEVER_MS = -(1 << 40)
 
 REGISTER, SHARE = "register", "share"
-
-
-class SonnetSettings(NamedTuple):
-    chord: ChordSettings = ChordSettings(bits=RING_BITS, successors=4, fingers_ms=4_000)
-    register_ms: int = 2_000
-    share_ms: int = 2_000
-    announce_ms: int = 4_000  # after which a group that hangs below is announced again, if it registers again
-    expiry_ms: int = 12_000  # without an announcement or a registration, after which a row is dropped
-    remembered_ms: int = 30_000  # for how long a packet is known again
-    looks_around: int = 3  # registrations, after which another up-stream is tried
-    better: float = 0.8  # of the present one's cost, at which another is taken
-    ratio: float = (
-        8.0  # θ: of the sizes of a group and its parent's, beyond which it degrades where the parent is overloaded
-    )
-    capacity: float = 200.0  # packets sent a second, beyond which a node is overloaded
-    enters_anywhere: bool = True  # False: every packet enters at the first 0-node
-    degrades: bool = True
-    chooses: bool = True  # False: the first up-stream that is found is kept
-    places_ancestors: bool = True  # False: a bug, nobody stands for a group that is empty
-    shares_rows: bool = True  # False: a bug, a down-stream group is known to the member it registered with alone
-    once_down: bool = (
-        True  # False: a bug, what came from one's own group goes down-stream as well, and nobody looks twice
-    )
-
-
-class Received(NamedTuple):
-    """A packet for the filter of this virtual node's subscription."""
-
-    event: Event
-
-
-class NeedGroup(NamedTuple):
-    """Nobody is in this group, and this node hangs below it."""
-
-    lineage: Lineage
-
-
-class Degrade(NamedTuple):
-    """The parent group is overloaded and small: join it."""
-
-
-class Upgrade(NamedTuple):
-    """This node need not stay in the group above its own."""
-
-
-Ask: TypeAlias = Received | NeedGroup | Degrade | Upgrade
-
-
-class Down:
-    """A group that hangs below: a row, and who of it is known here."""
-
-    __slots__ = ("announced_ms", "digest", "members", "seen_ms", "size", "spread")
-
-    def __init__(self, digest: Digest, seen_ms: int) -> None:
-        self.digest = digest
-        self.seen_ms = seen_ms
-        self.members: dict[Id, int] = {}  # since when; those that registered here are newer than others
-        self.spread = False  # whether the whole group knows of it
-        self.announced_ms = NEVER_MS
-        self.size = 1.0
 
 
 class VirtualNode(RingMember):
@@ -146,6 +87,26 @@ class VirtualNode(RingMember):
 
     # Beginning
 
+    def seat(self, members: Sequence[Id]) -> None:
+        super().seat(members)
+        self.is_settled = True
+
+    def seat_below(self, upstream: VirtualNode, size: float) -> None:
+        """Have a node for the up-stream, registered there."""
+        self.upstream, self._upstream_rooted = upstream.id, True
+        row = upstream._row(self.group, 0, 0)
+        assert row is not None, "the up-stream is of the group above"
+        row.members[self._id], row.size, row.spread = 0, size, True
+        upstream._scores[self._id] = 1.0
+
+    def seat_row(self, group: int, some: Sequence[VirtualNode], size: float) -> None:
+        """Know a group that hangs below, whoever of it has chosen this node."""
+        row = self._row(group, 0, 0)
+        assert row is not None, "the group hangs below this one's"
+        row.size, row.spread = size, True
+        if not row.members:
+            row.members = dict.fromkeys((node.id for node in some), 0)
+
     def start(self, contact: Id | None, now_ms: int) -> Effects:
         self.born_ms = now_ms
         self.is_settled = self.is_member or contact is None
@@ -166,6 +127,8 @@ class VirtualNode(RingMember):
         """To the next of the group, once around."""
         if self.after_in_group is not None:
             return [Send(self.after_in_group, message)]
+        if self.is_first:  # as far as is known here there is nobody else: whoever asks is new as well, and asks again
+            return []
         return self.route(self.range.low, ToGroup(self.group, True, message), now_ms)
 
     def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:
@@ -178,7 +141,10 @@ class VirtualNode(RingMember):
 
     def _linked(self, was: bool, now_ms: int) -> Effects:
         """From now on the ring is what it seems to be from here: find the up-stream, and copy the group's rows."""
-        return [] if was or not self.is_linked else [*self._settle(now_ms), *self._seek(now_ms)]
+        if was or not self.is_linked:
+            return []
+        self.asks.append(Linked())
+        return [*self._settle(now_ms), *self._seek(now_ms)]
 
     @property
     def rooted(self) -> bool:
@@ -247,6 +213,9 @@ class VirtualNode(RingMember):
     def _score(self) -> float:
         """Of the up-stream, by how soon it answers: what a down-stream node knows of another's quality."""
         return 1_000.0 / (1_000.0 + self._round_trip_ms)
+
+    def choose_if_none(self, upstream: Id, now_ms: int) -> Effects:
+        return self._choose(upstream, now_ms) if self.upstream is None and self.is_linked else []
 
     def _choose(self, upstream: Id, now_ms: int) -> Effects:
         before, self.upstream = self.upstream, upstream
@@ -320,10 +289,11 @@ class VirtualNode(RingMember):
         return row
 
     def _announce(self, group: int, row: Down, member: Id, now_ms: int) -> Effects:
-        if not self.options.shares_rows or (self.is_only and self.is_linked):
+        if self.is_only or not self.options.shares_rows:
             row.spread = True
+            return []
         again_ms = self.options.announce_ms if row.spread else self.options.register_ms
-        if self.is_only or row.announced_ms > now_ms - again_ms:
+        if row.announced_ms > now_ms - again_ms:
             return []
         row.announced_ms = now_ms
         return self.cast(Row(group, member, 0, True, row.size), now_ms, confirmed=True)

@@ -26,7 +26,8 @@ from tidings.overlay.space import Space
 from tidings.rendezvous.placements import chord, clusters, digests, opchord
 from tidings.rendezvous.places import edges_at_quantiles
 from tidings.rendezvous.ring import Ring
-from tidings.simulator import planted
+from tidings.rendezvous.sonnet_digest import Variant
+from tidings.simulator import planted, sonnet
 from tidings.simulator.checkers import chord as ring_laws
 from tidings.simulator.checkers import clusters as cluster_laws
 from tidings.simulator.checkers import digests as digest_laws
@@ -295,6 +296,16 @@ def _clusters_at_rest(world: World, plan: Plan) -> None:
     cluster_laws.registered_at_rest(world)
 
 
+# Sonnet
+
+
+def _sonnet(variant: Variant) -> System:
+    return System(
+        sonnet.sonnet_node(variant), sonnet.seat_hosts, sonnet.checkers, sonnet.at_rest, sonnet.may_fail,
+        sonnet.BITS, sonnet.BUGS, least=4,
+    )  # fmt: skip
+
+
 SYSTEMS: dict[str, System] = {
     "chord": _ring(True),
     "opchord": _ring(False),
@@ -323,6 +334,8 @@ SYSTEMS: dict[str, System] = {
         lossless=True,
         restore=_restore_log,
     ),
+    "sonnet": _sonnet("ranks"),
+    "sonnet-hashes": _sonnet("hashes"),
 }
 
 

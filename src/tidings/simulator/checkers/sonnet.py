@@ -9,12 +9,15 @@ After every message:
     OnceTold          a subscriber is told of an event once
     OneLiveSuccessor  every virtual node knows one after it that is there (Zave), where no message is lost
 
-At rest: the ring is the ring; no group that another hangs below is empty, and each of its members knows the other; and
-nobody stands for a group that nobody hangs below.
+    Linked            no group that another hangs below is empty, and each of its members knows the other; a flaw is
+                      repaired within a limit
+
+At rest: the ring is the ring, there are no flaws, and placeholders know when nobody hangs below them any more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from itertools import pairwise
 
 from tidings.overlay.core import Id
@@ -22,7 +25,10 @@ from tidings.overlay.sonnet import SonnetNode
 from tidings.overlay.sonnet_paths import group_of, host_of
 from tidings.overlay.sonnet_virtual import VirtualNode
 from tidings.rendezvous.sonnet_digest import Digest, digest_of, from_bits
+from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
+
+LOOK_MS = 250
 
 
 class Digests:
@@ -50,11 +56,19 @@ class Digests:
 
 
 class Downwards:
+    """Of each row once: neither side of it changes."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[Id, int]] = set()
+
     def after(self, world: World, id: Id) -> None:
         host = world.nodes[id]
         assert isinstance(host, SonnetNode)
         for node in host.virtual.values():
             for group in node.down:
+                if (node.id, group) in self._seen:
+                    continue
+                self._seen.add((node.id, group))
                 if not _follows(node.digest, from_bits(group, node.variant)):
                     what = f"{group:x} hangs below virtual node {node.id:x}, and does not go on where it ends"
                     raise Violation("Downwards", what, world.now_ms)
@@ -66,12 +80,18 @@ def _follows(above: Digest, below: Digest) -> bool:
 
 
 class UpStream:
+    """Of each pair once."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[Id, Id]] = set()
+
     def after(self, world: World, id: Id) -> None:
         host = world.nodes[id]
         assert isinstance(host, SonnetNode)
         for node in host.virtual.values():
-            if node.upstream is None:
+            if node.upstream is None or (node.id, node.upstream) in self._seen:
                 continue
+            self._seen.add((node.id, node.upstream))
             parent = node.lineage.parent
             if parent is None or group_of(node.upstream, node.variant) != parent.group:
                 what = f"virtual node {node.id:x} is served by {node.upstream:x}, which is not of the group above"
@@ -140,27 +160,50 @@ def ring_at_rest(world: World) -> None:
             raise Violation("IdealRing", what, world.now_ms)
 
 
-def groups_at_rest(world: World) -> None:
+class Linked:
+    """No group that another hangs below is empty, and each of its members knows the other; repair takes a while.
+
+    Looked at a few times a second: what it takes seconds to repair does not come and go in between.
+    """
+
+    def __init__(self, within_ms: int) -> None:
+        self._repair = Repair("Linked", within_ms)
+        self._looked_ms = -LOOK_MS
+
+    def after(self, world: World, id: Id) -> None:
+        if world.now_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = world.now_ms
+            self._repair.found(world, flaws_of(world))
+
+
+def flaws_of(world: World) -> dict[Hashable, str]:
+    """Groups that are missing, and groups that a member of the group above them does not know."""
     members = members_of(world)
     groups: dict[int, list[VirtualNode]] = {}
     for node in members.values():
-        groups.setdefault(node.group, []).append(node)
-    needed: set[int] = set()
-    for node in members.values():
-        parent = node.lineage.parent
+        if node.is_linked:
+            groups.setdefault(node.group, []).append(node)
+    flaws: dict[Hashable, str] = {}
+    for group, nodes in groups.items():
+        parent = nodes[0].lineage.parent
         if parent is None:
             continue
-        needed.add(parent.group)
-        if parent.group not in groups:
-            raise Violation("Ancestors", f"nobody is in the group above virtual node {node.id:x}", world.now_ms)
-        for above in groups[parent.group]:
-            if node.group not in above.down:
-                what = f"virtual node {above.id:x} does not know of {node.group:x}, which hangs below it"
-                raise Violation("Links", what, world.now_ms)
+        above = groups.get(parent.group)
+        if above is None:
+            flaws[group] = f"nobody is in the group above virtual node {nodes[0].id:x}"
+        for one in above or ():
+            if group not in one.down:
+                flaws[one.id, group] = f"virtual node {one.id:x} does not know of {group:x}, which hangs below it"
+    return flaws
+
+
+def groups_at_rest(world: World) -> None:
+    for what in flaws_of(world).values():
+        raise Violation("Linked", what, world.now_ms)
+    needed = {node.parent_group for node in members_of(world).values()}
     for host in world.nodes.values():
         assert isinstance(host, SonnetNode)
         for group, id in host.placeholders.items():
-            if group not in needed and members[id].is_linked and not members[id].down:
-                continue  # about to go
-            if group not in needed:
-                raise Violation("Placeholders", f"{id:x} stands for a group nobody hangs below", world.now_ms)
+            if group not in needed and host.virtual[id].down:
+                what = f"virtual node {id:x} stands for a group that nobody hangs below, and does not know it"
+                raise Violation("Placeholders", what, world.now_ms)

@@ -1,0 +1,60 @@
+"""Sonnet as it is simulated: its hosts, the laws that hold, and the bugs that can be planted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from random import Random
+
+from tidings.overlay.core import Id
+from tidings.overlay.sonnet import SonnetNode
+from tidings.overlay.sonnet_paths import Paths
+from tidings.overlay.sonnet_settings import SonnetSettings
+from tidings.rendezvous.sonnet_digest import Variant
+from tidings.simulator.checkers import sonnet as laws
+from tidings.simulator.scenario import Plan
+from tidings.simulator.world import Checker, World
+
+BITS = 32
+LINKED_MS = 15_000  # some registrations, and a few seconds for each group above that has to be made again
+BUGS = ("placeholders", "links", "down")
+
+
+@lru_cache(maxsize=2)
+def _paths(variant: Variant) -> Paths:
+    return Paths(variant)
+
+
+def sonnet_node(variant: Variant) -> Callable[[Plan, Id, Random], SonnetNode]:
+    def make(plan: Plan, id: Id, random: Random) -> SonnetNode:
+        settings = SonnetSettings(
+            capacity=1.5,  # so little that nodes degrade and are upgraded again
+            ratio=2.0,
+            places_ancestors=plan.bug != "placeholders",
+            shares_rows=plan.bug != "links",
+            once_down=plan.bug != "down",
+        )
+        return SonnetNode(id, random, _paths(variant), settings)
+
+    return make
+
+
+def seat_hosts(hosts: Sequence[SonnetNode]) -> None:
+    """Every 0-node on the ring, in its place; there are no others yet."""
+    ring = sorted(host.zero.id for host in hosts)
+    for host in hosts:
+        host.zero.seat(ring)
+
+
+def checkers(plan: Plan) -> list[Checker]:
+    always: list[Checker] = [laws.Digests(), laws.Downwards(), laws.UpStream(), laws.OnceTold()]
+    return always if plan.splits or plan.loss else [*always, laws.OneLiveSuccessor(), laws.Linked(LINKED_MS)]
+
+
+def may_fail(world: World, plan: Plan, id: Id) -> bool:
+    return bool(plan.splits or plan.loss) or laws.may_fail(world, id)
+
+
+def at_rest(world: World, plan: Plan) -> None:
+    laws.ring_at_rest(world)
+    laws.groups_at_rest(world)
