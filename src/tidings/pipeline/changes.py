@@ -7,6 +7,10 @@ A change publishes a version that holds only what differs from a compiled one, i
 subscriptions that were put in since, and the ids that the base has and that no longer count. Streams
 take it up with their next micro-batch. When much has changed, the two become a new base, in a version
 after that, so that nobody waits for it.
+
+A base may have a View: a layout of its subscriptions by which streams route events. Versions of the base say
+which, so that from one View to the next is a version like any other: an event meets all subscriptions
+under the old or under the new one, and who runs a batch again does so under the one that it had.
 """
 
 from __future__ import annotations
@@ -15,12 +19,14 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import apsw
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -56,6 +62,7 @@ class _Held:
     gone: set[str | int]  # ids in the base that no longer count there
     put_in: dict[str | int, str]  # filters by id, since the base
     matcher: Matcher  # of these
+    placed: str | None = None  # the base's layout that events are routed by
 
     def in_base(self, ids: list[str | int]) -> set[str | int]:
         """Which of these the base has and still count there."""
@@ -64,6 +71,40 @@ class _Held:
         for ids in self.ids:
             found.update(_among(ids, wanted))
         return found - self.gone
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A compiled version, and what of it still counts."""
+
+    number: int
+    domain: Domain
+    rows: pa.Table  # id and filter
+    placed: str | None  # the layout that its events are routed by
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """All subscriptions as they were at one time, for other threads to look at."""
+
+    domain: Domain
+    rows: pa.Table  # id and filter
+    bytes: float  # of a subscription in a file; 0 where there is none
+    _matchers: Sequence[Matcher]  # of the base, and at last of what was put in since
+    _gone: Any  # an array of ids that count in the last one alone
+
+    def match(self, events: pa.Table) -> tuple[npt.NDArray[np.int64], Any]:
+        """The row of an event and the id of a subscription, of every match."""
+        rows, ids = [np.empty(0, np.int64)], [self.rows["id"].combine_chunks()[:0]]
+        for number, matcher in enumerate(self._matchers, 1):
+            found = matcher.match(events, on_error="reject")
+            alive = np.ones(len(found), bool)
+            if number < len(self._matchers):
+                ids_found: Any = found.ids
+                alive = ~np.asarray(pc.is_in(ids_found, value_set=self._gone).to_numpy(zero_copy_only=False))
+            rows.append(np.asarray(found.events)[alive])
+            ids.append(found.ids.filter(pa.array(alive)))
+        return np.concatenate(rows), pa.concat_arrays(ids)
 
 
 def empty_index(
@@ -115,16 +156,57 @@ class IndexChanges:
             self.fold()
         return held.number
 
-    def fold(self) -> None:
-        """Write a new base where so much has changed that it is worth it: a version that says the same as the last."""
+    def fold(self, share: float = 1 / FOLDED_SHARE, at_least: int | None = None) -> None:
+        """Write a new base where so much has changed that it is worth it: a version that says the same as the last.
+
+        By default one in FOLDED_SHARE of the subscriptions, and FOLDED_AT.
+        """
         held = self._held
-        if held is None or len(held.gone | held.put_in.keys()) < max(
-            FOLDED_AT, held.manifest.subscriptions // FOLDED_SHARE
-        ):
+        least = FOLDED_AT if at_least is None else at_least
+        if held is None or len(held.gone | held.put_in.keys()) < max(least, share * held.manifest.subscriptions):
             return
         with self._alone():
             held, self._held = self._current(), None
             self._held = self._folded(held)
+
+    @property
+    def placed(self) -> str | None:
+        """The base's layout that events are routed by, as of the last change that was made here."""
+        return None if self._held is None else self._held.placed
+
+    def base(self) -> Base:
+        """The compiled version that changes are told from."""
+        with self._alone():
+            held = self._held = self._current()
+            return Base(held.base, held.domain, _rows_of(held), held.placed)
+
+    def snapshot(self) -> Snapshot:
+        """The subscriptions of the current version."""
+        with self._alone():
+            held = self._held = self._current()
+            rows = pa.concat_tables([_rows_of(held), _table(held.put_in, held.manifest.id_type)])
+            gone = pa.array(held.gone, _TYPES[held.manifest.id_type])
+            layout = self._directory.layout(held.base, "replicated", check=False)
+            size = layout.bytes if layout is not None and held.shards else 0
+            return Snapshot(
+                held.domain, rows, size / max(1, sum(map(len, held.shards))), [*held.shards, held.matcher], gone
+            )
+
+    def place(self, base: int, placed: str | None) -> int | None:
+        """Have events routed by a layout of a base from now on, or by none; answers the new version.
+
+        None where the base is another by now: the layout is of subscriptions that are no longer told from it.
+        """
+        with self._alone():
+            held, self._held = self._current(), None
+            if held.base != base:
+                self._held = held
+                return None
+            digest = hashlib.sha256(f"{held.manifest.fingerprint}{placed}".encode()).hexdigest()
+            manifest = replace(held.manifest, fingerprint=digest)
+            self._held = self._published(replace(held, manifest=manifest, placed=placed))
+            self._forget(self._held.number)
+            return self._held.number
 
     def ids(self) -> Any:
         """The ids of all subscriptions in the current version, an array of Arrow in no order."""
@@ -156,6 +238,7 @@ class IndexChanges:
     def _read(self, number: int) -> _Held:
         version = describe_version(self._directory, number)
         base, layout = version.base
+        placed = None if version.placed is None else version.placed[0]
         shards = [Matcher.load(self._directory.folder(base) / file.name, threads=1) for file in layout.files]
         ids = [pa.concat_arrays([table.ids for table in shard._state.tables()]) for shard in shards]
         gone: set[str | int] = set()
@@ -171,7 +254,7 @@ class IndexChanges:
                 gone.update([id_] if in_base else [])
                 put_in.update({} if text is None else {id_: text})
         matcher = Matcher(_table(put_in, version.manifest.id_type), version.domain, threads=1)
-        return _Held(number, version.manifest, version.domain, base, shards, ids, gone, put_in, matcher)
+        return _Held(number, version.manifest, version.domain, base, shards, ids, gone, put_in, matcher, placed)
 
     def _changed(self, held: _Held, table: SubscriptionTable, remove: list[str | int]) -> _Held:
         given: Iterator[Any] = zip(table.ids.to_pylist(), table.filters.to_pylist(), strict=True)
@@ -230,7 +313,7 @@ class IndexChanges:
             if held.put_in:
                 held.matcher.save(staged / f"{stem}{SUFFIX}")
                 files.append(_listed(staged / f"{stem}{SUFFIX}", 1, len(held.put_in)))
-            layout = Layout(CHANGES, tuple(files), {"base": held.base})
+            layout = Layout(CHANGES, tuple(files), {"base": held.base, "placed": held.placed})
             return replace(held, number=self._directory.publish(staged, held.manifest, CHANGES, layout))
 
     def _folded(self, held: _Held) -> _Held:
@@ -290,6 +373,13 @@ def _tables_of(shard: Matcher, gone: Any) -> list[pa.Table]:
     """The subscriptions of a shard as it was loaded, but for some."""
     columns = ({"id": table.ids, "filter": table.filters} for table in shard._state.tables())
     return [pa.table(one).filter(pc.invert(pc.is_in(one["id"], value_set=gone))) for one in columns]
+
+
+def _rows_of(held: _Held) -> pa.Table:
+    """What of the base still counts."""
+    gone = pa.array(held.gone, _TYPES[held.manifest.id_type])
+    rows = [one for shard in held.shards for one in _tables_of(shard, gone)]
+    return pa.concat_tables([_table({}, held.manifest.id_type), *rows])
 
 
 def _among(ids: Any, wanted: Any) -> list[str | int]:

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 
 from tidings.errors import SubscriptionError, did_you_mean
 from tidings.model.domain import Domain
+from tidings.model.filter.columnar import FilterTable
 from tidings.pipeline.building import (
     BUILT,
     PART_BYTES,
@@ -160,8 +161,12 @@ class Builder:
             view = plan.view
         else:
             view = adapted(placement, self._sampled, self.partitions, self.wishes)
-        copies = len(place(self._sampled.statistics.filters, view)) / max(1, self._sampled.statistics.filters.count)
-        return self._built(placement, self._placed(view, copies), folder)
+        return self.place(view, folder, self._sampled.statistics.filters)
+
+    def place(self, view: View, folder: Path, sample: FilterTable) -> Made:
+        """Write the shard files of a View to a folder; a sample says how many copies it makes."""
+        copies = len(place(sample, view)) / max(1, sample.count)
+        return self._built(view.placement, self._placed(view, copies), folder)
 
     def _replicated(self) -> _Sharded:
         shards = max(1, min(SHARDS_MAX, -(-self.contents.subscriptions // SHARD_SIZE)))

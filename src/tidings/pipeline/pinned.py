@@ -6,6 +6,9 @@ versions of late, over shards that they share. A version is a folder's `<number>
     shards       files of the subscriptions as they were compiled
     changes      a file of those that were changed since, if any were
     overridden   a file of the ids that `shards` may still have, and that no longer count
+    placed       a layout of the same subscriptions as `shards`, by a View, where there is one
+
+Files are mapped when something is looked up in them: where events are routed, a worker maps what it is asked for.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from __future__ import annotations
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +30,29 @@ from pyspark import SparkFiles
 
 from tidings.matching.matcher import Matcher
 from tidings.matching.matches import Matches
+from tidings.model.domain import Domain
 from tidings.pipeline.errors import PipelineError
-from tidings.pipeline.worker import Task, answer
+from tidings.pipeline.worker import Task, answer, consulted, scattered
+from tidings.rendezvous.interface import View, view_from_dict
 
 VERSIONS_KEPT = 3  # in a worker: that of a batch, that of one that is run again, and another query's
 
 _tried = 0  # candidates that this worker has verified since it began
-_versions: OrderedDict[tuple[str, int], _Version] = OrderedDict()  # the least recently used first
+_versions: OrderedDict[tuple[str, int], PinnedVersion] = OrderedDict()  # the least recently used first
+_files: dict[str, dict[str, Matcher | Placed]] = {}  # by folder and name: what versions of a query share
 
 
 def tried() -> int:
     """How many candidates this worker has verified since it began."""
     return _tried
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A View, and the files of its shards."""
+
+    view: View
+    files: dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -51,55 +66,84 @@ class PinnedTask:
     rejected: str | None  # the column that says why an event does not fit its domain, where the source tells
     string_ids: bool
     keeps: tuple[str, ...] = ()  # the columns that go on with the matches; all where none is named
+    position: str = "position"  # the column that says which event it is
 
 
 def match_pinned(task: PinnedTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows with their matches; rows of several versions may come in one batch."""
     for given in batches:
         batch = pa.RecordBatch.from_arrays(given.columns, names=list(task.names))
-        numbers = np.asarray(batch.column(task.version))
-        for number in np.unique(numbers).tolist():
-            rows = batch if (numbers == number).all() else batch.filter(pa.array(numbers == number))
-            yield from _matched(task, _version(task, number), rows)
+        for version, rows in by_version(task, batch):
+            yield from answered(task, rows, version.match)
 
 
-def _matched(task: PinnedTask, version: _Version, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def by_version(task: PinnedTask, batch: pa.RecordBatch) -> Iterator[tuple[PinnedVersion, pa.RecordBatch]]:
+    """The rows of a batch that are pinned to one version each."""
+    numbers = np.asarray(batch.column(task.version))
+    for number in np.unique(numbers).tolist():
+        yield _version(task, number), batch if (numbers == number).all() else batch.filter(pa.array(numbers == number))
+
+
+def answered(
+    task: PinnedTask, rows: pa.RecordBatch, match: Callable[[pa.RecordBatch], list[Matches]]
+) -> Iterator[pa.RecordBatch]:
+    """The columns that go on, with what `match` finds for the rows; NULL for those that do not fit their domain."""
     names = task.keeps or task.names
     shape = Task(names=names, files={}, reads=(), counts=False, string_ids=task.string_ids)
     if task.rejected is not None and rows.column(task.rejected).null_count < len(rows):
         fit = rows.column(task.rejected).is_null()
         unfit = rows.filter(pc.invert(fit)).select(list(names))
-        (answered,) = answer(unfit, [], shape)
-        nothing = pa.nulls(len(unfit), answered.schema.field("subscriptions").type)
-        yield answered.set_column(answered.num_columns - 1, "subscriptions", nothing)
+        (nothing,) = answer(unfit, [], shape)
+        nulls = pa.nulls(len(unfit), nothing.schema.field("subscriptions").type)
+        yield nothing.set_column(nothing.num_columns - 1, "subscriptions", nulls)
         rows = rows.filter(fit)
     if len(rows):
-        matches = version.match(rows.select(version.reads or rows.schema.names[:1]))
-        yield from answer(rows.select(list(names)), matches, shape)
+        yield from answer(rows.select(list(names)), match(rows), shape)
 
 
 @dataclass(eq=False)
-class _Version:
+class PinnedVersion:
     reads: list[str]
-    shards: dict[str, Matcher]  # by file
-    changes: dict[str, Matcher]
+    shards: list[str]  # files
+    changes: list[str]
     overridden: Any  # ids; None where there are none
+    placed: Placed | None
+    domain: Domain | None  # where it is placed
+    files: set[str]  # all of these
+    load: Callable[[str], Matcher]
     _dead: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)  # by file and slot
 
-    def match(self, events: pa.RecordBatch) -> list[Matches]:
-        global _tried
-        matchers = [*self.shards.values(), *self.changes.values()]
-        before = sum(matcher._counters[1] for matcher in matchers)
-        found = self._found(events)
-        _tried += sum(matcher._counters[1] for matcher in matchers) - before
-        return found
+    def match(self, rows: pa.RecordBatch) -> list[Matches]:
+        """Each row with all subscriptions."""
+        events = self._read(rows)
+        found = [self._looked_up(name, events) for name in self.shards]
+        return found + [self._looked_up(name, events) for name in self.changes]
 
-    def _found(self, events: pa.RecordBatch) -> list[Matches]:
+    def match_visits(self, rows: pa.RecordBatch, shards: Any, is_first: Any) -> list[Matches]:
+        """Each row with the shards that it consults here; and what was changed since, at an event's first visit."""
+        assert self.placed is not None
+        events = self._read(rows)
         found = []
-        for name, shard in self.shards.items():
-            matches = shard.match(events, on_error="reject")
-            found.append(matches if self.overridden is None else self._without_dead(name, matches))
-        return found + [changes.match(events, on_error="reject") for changes in self.changes.values()]
+        for shard, mine in consulted(shards):
+            if shard in self.placed.files:
+                found.append(self._of_some(self.placed.files[shard], events, mine))
+        first = np.flatnonzero(np.asarray(is_first))
+        return found + [self._of_some(name, events, first) for name in self.changes if len(first)]
+
+    def _read(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.select(self.reads or rows.schema.names[:1])
+
+    def _of_some(self, name: str, events: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Matches:
+        some = events if len(rows) == len(events) else events.take(rows)
+        return scattered(self._looked_up(name, some), rows, len(events))
+
+    def _looked_up(self, name: str, events: pa.RecordBatch) -> Matches:
+        global _tried
+        matcher = self.load(name)
+        before = matcher._counters[1]
+        matches = matcher.match(events, on_error="reject")
+        _tried += matcher._counters[1] - before
+        return matches if self.overridden is None or name in self.changes else self._without_dead(name, matches)
 
     def _without_dead(self, name: str, matches: Matches) -> Matches:
         if name not in self._dead:
@@ -113,30 +157,54 @@ class _Version:
         return Matches(offsets, matches.slots[alive], matches.id_columns, matches.rejects)
 
 
-def _version(task: PinnedTask, number: int) -> _Version:
+def _version(task: PinnedTask, number: int) -> PinnedVersion:
     place = (task.folder, number)
     if place not in _versions:
         _versions[place] = _load(task, number)
     _versions.move_to_end(place)
     while len(_versions) > VERSIONS_KEPT:
-        _versions.popitem(last=False)
+        (folder, _), _gone = _versions.popitem(last=False)
+        _forget(folder)
     return _versions[place]
 
 
-def _load(task: PinnedTask, number: int) -> _Version:
+def _forget(folder: str) -> None:
+    """What no version of a query needs any more."""
+    needed = set[str]().union(*(version.files for (place, _), version in _versions.items() if place == folder))
+    _files[folder] = {name: held for name, held in _files.get(folder, {}).items() if name in needed}
+
+
+def _load(task: PinnedTask, number: int) -> PinnedVersion:
     form = json.loads(Path(_find(task, f"{number}.json", task.key)).read_text())
-    own = [version for (folder, _), version in _versions.items() if folder == task.folder]
-    known = {name: shard for version in own for name, shard in version.shards.items()}
-
-    def load(names: list[str]) -> dict[str, Matcher]:
-        # Spark runs a task for each core already: one thread each.
-        return {name: known.get(name) or Matcher.load(_find(task, name), threads=1) for name in names}
-
     overridden = None
     if form["overridden"] is not None:
         with pa.memory_map(_find(task, form["overridden"])) as file:
             overridden = pa.ipc.open_file(file).read_all()["id"].combine_chunks()
-    return _Version(form["reads"], load(form["shards"]), load(form["changes"]), overridden)
+    files = {*form["shards"], *form["changes"]}
+    placed = domain = None
+    if form.get("placed") is not None:
+        placed = _shared(task, form["placed"], _placed)
+        domain = Domain.from_json(form["domain"])
+        files |= {form["placed"], *placed.files.values()}
+    load = partial(_shared, task, read=_matcher)
+    return PinnedVersion(form["reads"], form["shards"], form["changes"], overridden, placed, domain, files, load)
+
+
+def _shared(task: PinnedTask, name: str, read: Callable[[str], Any]) -> Any:
+    """What a file holds, read once for all versions that have it."""
+    held = _files.setdefault(task.folder, {})
+    if name not in held:
+        held[name] = read(_find(task, name))
+    return held[name]
+
+
+def _matcher(path: str) -> Matcher:
+    return Matcher.load(path, threads=1)  # Spark runs a task for each core already
+
+
+def _placed(path: str) -> Placed:
+    form = json.loads(Path(path).read_text())
+    return Placed(view_from_dict(form["view"]), {file["shard"]: file["name"] for file in form["files"]})
 
 
 def shipped_name(key: str, name: str) -> str:

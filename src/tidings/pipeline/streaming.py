@@ -39,6 +39,7 @@ from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.index import Index, compile
 from tidings.pipeline.matching import numbered, pairs
 from tidings.pipeline.pinned import PinnedTask, match_pinned, tried
+from tidings.pipeline.pinned_routing import VISIT, VISITED, match_visits, send_pinned
 from tidings.pipeline.schema import check_events, domain_of
 from tidings.pipeline.session import session
 from tidings.pipeline.sinks import Sink, StoreSink, as_sink
@@ -59,6 +60,7 @@ def stream(
     output: Literal["ids", "pairs"] = "ids",
     domain: Any = None,
     recover: bool = False,
+    partitions: int | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Stream:
     """Start matching events as they come, and go on where the checkpoint says if there is one.
@@ -70,9 +72,15 @@ def stream(
 
     `trigger` is the time between micro-batches in seconds, 0 for no wait, or "now" to match what is
     there and end. `recover` puts a checkpoint that does not fit its store aside, and goes on after
-    the last position of the log that the store knows. `options` go to Spark's query as they are.
+    the last position of the log that the store knows. With `partitions`, events are routed to so many by
+    the Views that versions of the index have (see `changes`); without, every task has all subscriptions,
+    whatever the versions say. `options` go to Spark's query as they are.
     """
     source, target = as_source(events), as_sink(sink)
+    if partitions is not None and not (isinstance(source, LogEvents) and isinstance(target, StoreSink)):
+        raise PipelineError(
+            "stream: to route events, the log has to be the source and a store of notifications the sink"
+        )
     if recover:
         source = _recovered(source, target)
     own = isinstance(subscriptions, DataFrame)
@@ -92,7 +100,8 @@ def stream(
         feed = VersionFeed(spark, directory, opened, checked)
         undo.callback(feed.stop)
         counted = Counted(*(spark.sparkContext.accumulator(0) for _ in range(3)))
-        step = partial(_match, task=_task(frame, opened, checked, source), counted=counted, output=output)
+        task = _task(frame, opened, checked, source)
+        step = partial(_match, task=task, counted=counted, output=output, partitions=partitions)
         shown = step(frame if source.pins else frame.withColumn(VERSION, F.lit(0).cast("bigint")))
         target.prepare(shown, opened)
         running = Stream(opened, feed, directory, counted)
@@ -240,27 +249,55 @@ def _batches(checkpoint: Checkpoint) -> int:
 # ---------------------------------------------------------------------- steps
 
 
-def _match(frame: DataFrame, *, task: PinnedTask, counted: Counted, output: str) -> DataFrame:
-    """Rows with a version, each with its matches."""
+def _match(frame: DataFrame, *, task: PinnedTask, counted: Counted, output: str, partitions: int | None) -> DataFrame:
+    """Rows with a version, each with its matches; where they are routed, with those of each visit."""
     ids = T.StringType() if task.string_ids else T.LongType()
     added = T.StructField("subscriptions", T.ArrayType(ids, containsNull=False))
-    counting = partial(_match_counting, task, counted)
     fields = [frame.schema[name] for name in task.keeps] or frame.schema.fields
-    matched = numbered(frame).mapInArrow(counting, T.StructType([*fields, added]))
+    given, step = numbered(frame), partial(_match_counting, task, counted)
+    if partitions is not None:
+        between = T.StructType([*given.schema.fields, T.StructField(VISIT, VISITED, False)])
+        sent = given.mapInArrow(partial(_send_counting, task, counted, partitions), between)
+        given = numbered(sent.repartitionById(partitions, F.col(f"{VISIT}.partition")))
+        step = partial(_match_visits_counting, task, counted)
+    matched = given.mapInArrow(step, T.StructType([*fields, added]))
     if task.keeps:  # the place of an event alone, without the prefix
         matched = matched.toDF("position", VERSION, "subscriptions")
     return pairs(matched) if output == "pairs" else matched
 
 
 def _match_counting(task: PinnedTask, counted: Counted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    before = tried()
-    for matched in match_pinned(task, batches):
-        lists: Any = matched.column(matched.num_columns - 1)
-        counted.events.add(len(matched))
-        counted.matches.add(len(lists.flatten()))
-        yield matched
-    counted.candidates.add(tried() - before)
+    yield from _counting(match_pinned(task, batches), counted, events=True)
     keep_what_is_there("match a stream")
+
+
+def _match_visits_counting(
+    task: PinnedTask, counted: Counted, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    yield from _counting(match_visits(task, batches), counted, events=False)
+    keep_what_is_there("match a stream")
+
+
+def _send_counting(
+    task: PinnedTask, counted: Counted, partitions: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    def counting() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            counted.events.add(len(batch))
+            yield batch
+
+    yield from send_pinned(task, partitions, counting())
+    keep_what_is_there("route a stream")
+
+
+def _counting(matched: Iterator[pa.RecordBatch], counted: Counted, *, events: bool) -> Iterator[pa.RecordBatch]:
+    before = tried()
+    for batch in matched:
+        lists: Any = batch.column(batch.num_columns - 1)
+        counted.events.add(len(batch) if events else 0)
+        counted.matches.add(len(lists.flatten()))
+        yield batch
+    counted.candidates.add(tried() - before)
 
 
 def _by_batches(frame: DataFrame, step: Callable[[DataFrame], DataFrame], sink: Sink, running: Stream) -> Any:
@@ -344,6 +381,7 @@ def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: S
         rejected=rejected if rejected in frame.columns else None,
         string_ids=checked.id_type == "string",
         keeps=(f"{prefix}position", version) if prefix else (),
+        position=f"{prefix}position",
     )
 
 

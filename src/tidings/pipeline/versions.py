@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -39,6 +40,7 @@ class Described:
     manifest: Manifest
     base: tuple[int, Layout]  # the compiled version that it is, or differs from
     changes: Layout | None
+    placed: tuple[str, Layout] | None = None  # the layout of the base that events are routed by, and its name
 
     @property
     def subscriptions(self) -> int:
@@ -49,20 +51,28 @@ class Described:
         return Domain.from_json(self.manifest.domain)
 
 
-def describe_version(directory: IndexDirectory, number: int, known: tuple[int, Layout] | None = None) -> Described:
-    """A version, its files checked; those of `known` were before."""
+def describe_version(directory: IndexDirectory, number: int, known: Described | None = None) -> Described:
+    """A version, its files checked; those that it shares with `known` were before."""
     manifest = directory.manifest(number)
     changes = directory.layout(number, CHANGES)
-    at = number if changes is None else int((changes.view or {})["base"])
-    if known is not None and known[0] == at:
-        return Described(number, manifest, known, changes)
-    layout = directory.layout(at, "replicated")
-    if layout is None:
-        raise PipelineError(
-            f"index: version {at} in {directory.path} was compiled for another placement; a stream needs it compiled "
-            "with placement='replicated'"
-        )
-    return Described(number, manifest, (at, layout), changes)
+    said = {} if changes is None else changes.view or {}
+    at, name = int(said.get("base", number)), said.get("placed")
+    if known is not None and known.base[0] == at:
+        base = known.base
+        placed = known.placed if known.placed is not None and known.placed[0] == name else None
+    else:
+        layout = directory.layout(at, "replicated")
+        if layout is None:
+            raise PipelineError(
+                f"index: version {at} in {directory.path} was compiled for another placement; a stream needs it "
+                "compiled with placement='replicated'"
+            )
+        base, placed = (at, layout), None
+    if name is not None and placed is None:
+        # Gone where a later version has another View: all subscriptions are in the base's own files as well.
+        found = directory.layout(at, name)
+        placed = None if found is None else (name, found)
+    return Described(number, manifest, base, changes, placed)
 
 
 class VersionFeed:
@@ -78,7 +88,7 @@ class VersionFeed:
         self._ships = not (spark.sparkContext.master or "").startswith("local[")
         self._shipped: set[str] = set()
         self._refused: int | None = None
-        self._base: tuple[int, Layout] | None = None
+        self._known: Described | None = None
         self._looking = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="tidings-versions", daemon=True)
@@ -148,7 +158,7 @@ class VersionFeed:
                 _log.exception("stream: cannot follow the subscriptions")
 
     def _adopt(self, number: int) -> None:
-        version = describe_version(self._index, number, self._base)
+        version = describe_version(self._index, number, self._known)
         self._check(version.manifest)
         folder = self._checkpoint.versions
         at, base = version.base
@@ -162,19 +172,25 @@ class VersionFeed:
                 link(self._index.folder(number) / name, folder / name)
             overridden = next(name for name in names if name.endswith(".arrow"))
             changed = [name for name in names if name != overridden]
+        placed = None
+        if version.placed is not None:
+            placed = f"{version.placed[0]}.json"
+            for name in (placed, *(file.name for file in version.placed[1].files)):
+                link(self._index.folder(at) / name, folder / name)
         reads = list(dict.fromkeys(path[0] for path in version.manifest.reads))
-        form = {"shards": shards, "changes": changed, "overridden": overridden, "reads": reads}
+        form: dict[str, Any] = {"shards": shards, "changes": changed, "overridden": overridden, "reads": reads}
+        if placed is not None:
+            form |= {"placed": placed, "domain": version.manifest.domain}
         write_durably(folder / f"{number}.json", json.dumps(form) + "\n")
         if self._ships:
             self._ship_described(folder / f"{number}.json")
         write_durably(folder / "current", f"{number}\n")
-        self._base = version.base
+        self._known = version
         self.current = number
 
     def _ship_described(self, path: Path) -> None:
         """Have Spark bring a version to executors that do not see the driver's disk."""
-        form = json.loads(path.read_text())
-        names = [*form["shards"], *form["changes"], *([form["overridden"]] if form["overridden"] else [])]
+        names = _files_of(path)
         own = path.with_name(shipped_name(self._checkpoint.query, path.name))
         link(path, own)
         for name in [*names, own.name]:
@@ -195,9 +211,17 @@ class VersionFeed:
             if int(path.stem) < oldest:
                 path.unlink()
                 continue
-            form = json.loads(path.read_text())
-            needed |= {path.name, shipped_name(self._checkpoint.query, path.name), form["overridden"]}
-            needed.update(form["shards"], form["changes"])
+            needed |= {path.name, shipped_name(self._checkpoint.query, path.name), *_files_of(path)}
         for name in os.listdir(folder):
             if name not in needed and not name.startswith("."):
                 (folder / name).unlink(missing_ok=True)
+
+
+def _files_of(path: Path) -> list[str]:
+    """The files that a version in a query's directory needs, beside its own."""
+    form = json.loads(path.read_text())
+    names = [*form["shards"], *form["changes"], *([form["overridden"]] if form["overridden"] else [])]
+    if form.get("placed") is not None:
+        layout = json.loads(path.with_name(form["placed"]).read_text())
+        names += [form["placed"], *(file["name"] for file in layout["files"])]
+    return names

@@ -23,8 +23,9 @@ POINTS = {
     "append-durable": ("tidings.store.log", "Log._write", "after"),  # all of it; nobody was answered
     "delivered": ("tidings.store.deliveries", "Deliveries.acknowledge", "before"),  # the subscriber has it; unnoted
     "batch-planned": ("tidings.pipeline.log_source", "_StreamReader._planned", "answered"),  # Spark has not noted it
-    "batch-matched": ("tidings.pipeline.pinned", "_Version.match", "after"),  # in a worker; nothing is loaded
+    "batch-matched": ("tidings.pipeline.pinned", "PinnedVersion.match", "after"),  # in a worker; nothing is loaded
     "batch-loaded": ("tidings.pipeline.store_sink", "load", "after"),  # in the mailboxes; the checkpoint lags behind
+    "view-matched": ("tidings.pipeline.pinned", "PinnedVersion.match_visits", "after"),  # in a worker, by the View
 }
 
 
