@@ -9,7 +9,7 @@ PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-placements bench-xml faults fuzz simulate-long clean
+.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-placements bench-xml bench-sonnet faults fuzz simulate-long clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -78,6 +78,10 @@ bench-placements: $(STAMP) ## every placement on two executors, beside SQL, and 
 bench-xml: $(STAMP) ## paths over XML, beside lxml
 	$(BIN)/python -m benchmarks.xml
 
+bench-sonnet: $(STAMP) ## Sonnet's overlay at 500 to 3,000 nodes, beside flooding and DHT multicast
+	$(BIN)/python -m benchmarks.sonnet
+	$(BIN)/python -m benchmarks.sonnet_plots
+
 faults: $(STAMP) ## kill, damage, fill and overload a real service, and check that it kept every promise
 	@$(BIN)/python -m tests.service.faults
 	@$(BIN)/python -m tests.service.faults.table
@@ -85,10 +89,10 @@ faults: $(STAMP) ## kill, damage, fill and overload a real service, and check th
 fuzz: $(STAMP) ## interpreter, matcher and Spark against each other on a million pairs
 	$(BIN)/python -m tidings.testing.fuzz
 
-# 7 systems, 1,430 seeds each, of every kind of trouble; a failure prints the command that plays it again.
+# 9 systems, 1,120 seeds each, of every kind of trouble; a failure prints the command that plays it again.
 simulate-long: $(STAMP) ## ten thousand simulations of the overlays: about half an hour
-	@for system in chord opchord digests digests-tree digests-home clusters bluedove; do \
-	  $(BIN)/python -m tidings simulate $$system --seeds 1430 --mixed --jobs 2 || exit 1; \
+	@for system in chord opchord digests digests-tree digests-home clusters bluedove sonnet sonnet-hashes; do \
+	  $(BIN)/python -m tidings simulate $$system --seeds 1120 --mixed --jobs 2 || exit 1; \
 	done
 
 clean: ## remove the virtual environment and every cache

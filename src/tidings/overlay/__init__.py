@@ -11,6 +11,10 @@ carries out the effects.
     chord, opchord        the ring; subscriptions in lists on it (lists: where)
     pastry, scribe        prefix routing; multicast trees; digests: index digests on them (keys: where)
     gossip, matcher, bluedove   one-hop membership; matchers with segments; dispatchers in front of them
+    sonnet                path queries over XML: hosts of virtual nodes on a ring by digests
+        _paths, _messages, _settings    what queries and documents mean; what is said; how it is set
+        _ring, _virtual (_down, _asks)  a place on the ring and in a group; links up and down, packets, degrading
+        _rest                           a whole network at once, as joining would have left it
     process, launch       any of these as a process over TCP; publication_log: what a dispatcher must not lose
     space, clusters       boxes and points; clusters of subscriptions as multicast groups
 """

@@ -8,5 +8,7 @@ scenario    a seed becomes a schedule: who joins, leaves, crashes, subscribes, p
 systems     what is simulated: an overlay, its checkers, and its planted bugs
 run         plays a schedule and judges it by the oracle
 shrink      the fewest steps that still fail
+workload, feeds  what is subscribed to and published: records and filters; XML and paths
+sonnet, packet_path  Sonnet as it is simulated; the way of one packet through it
 static      exact hop counts on rings too large to simulate
 """
