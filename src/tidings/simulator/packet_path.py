@@ -20,7 +20,7 @@ from tidings.overlay.sonnet_virtual import VirtualNode
 from tidings.simulator.run import Run
 from tidings.simulator.trace import Trace
 
-SIZE, MIDDLE, RADIUS = 900, 450, 300
+SIZE, MIDDLE, RADIUS = 1_000, 500, 300
 COLOURS = {"ring": "#9aa0a6", "down": "#c1121f", "group": "#1d6996"}
 MEANS = {"ring": "by way of the ring", "down": "down-stream", "group": "in the group"}
 
