@@ -118,6 +118,20 @@ def test_leaf_sets_mend_after_crashes() -> None:
     leaf_sets_at_rest(world)
 
 
+def test_nodes_that_come_back_at_once_do_not_keep_each_other_out() -> None:
+    world, nodes = network(7)
+    world.run(3_000)
+    back = [nodes[1].id, nodes[4].id]
+    for id in back:
+        world.crash(id)
+    for id, contact in zip(back, (nodes[0].id, nodes[2].id), strict=True):
+        world.add(Receiving(id, world.random), contact)  # each is still in the tables that lead to the other
+    world.run(4_500)
+    assert set(world.ready) == {node.id for node in nodes}
+    world.run(6_500)
+    leaf_sets_at_rest(world)
+
+
 def test_a_multicast_reaches_every_member_once_and_nobody_else() -> None:
     world, nodes = network(30)
     group = 12345678

@@ -130,6 +130,30 @@ def settle(nodes: list[Running], goal: set[tuple[str, str]], seconds: float = 40
 
 
 @pytest.mark.long
+def test_a_dispatcher_that_was_killed_sends_what_is_in_its_log_when_it_is_started_again(tmp_path: Path) -> None:
+    with network("bluedove", tmp_path, 3) as nodes:
+        dispatcher, subscriber = nodes[2], nodes[1]
+        subscriber.wish(subscribe="all", filter="price >= 0.0")
+        subscriber.wait_for(lambda line: line.get("active") == "all")
+        os.kill(subscriber.process.pid, signal.SIGSTOP)  # it cannot be told, so that nothing is done
+        published = events(Random(7), "z", 12)
+        for id, event in published.items():
+            dispatcher.wish(publish=event, id=id)
+        log = tmp_path / "2.log"
+        until = time.monotonic() + 20
+        while time.monotonic() < until and sum("publish" in line for line in log.read_text().splitlines()) < 12:
+            time.sleep(0.05)
+        os.kill(dispatcher.process.pid, signal.SIGKILL)
+        dispatcher.process.wait()
+        os.kill(subscriber.process.pid, signal.SIGCONT)
+        first = next(line["ready"] for line in nodes[0].told if "ready" in line)
+        nodes[2] = again = Running("bluedove", tmp_path / "domain.toml", first, log)
+        again.wait_for(lambda line: "ready" in line)
+        goal = wanted({"all": "price >= 0.0"}, published)
+        assert settle([subscriber], goal) == goal
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("system", LAUNCHES)
 def test_four_processes_deliver_what_the_oracle_says_also_after_one_is_killed(system: str, tmp_path: Path) -> None:
     random = Random(system)

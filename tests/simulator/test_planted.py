@@ -28,6 +28,8 @@ PLANTED: list[tuple[str, str, dict[str, Any], str]] = [
     ("digests-tree", "hops",         {**CALM, "nodes": 40},                     "ParentsApproach"),
     ("digests-home", "hops",         {**CALM, "nodes": 40},                     "HopsApproach"),
     ("digests-home", "line",         CALM,                                      "ClosestDelivers"),
+    ("digests",      "silent",       JOINS,                                     "LeafSets"),
+    ("digests-tree", "silent",       JOINS,                                     "LeafSets"),
     ("digests",      "hints",        {"crashes": 1.0},                          "LeafSets"),
     ("digests-tree", "hints",        {"crashes": 1.0},                          "LeafSets"),
     ("digests",      "root",         JOINS,                                     "Trees"),

@@ -93,7 +93,7 @@ def simulate(
     \b
     Bugs that can be planted:
       chord, opchord              notify, counting, handover, copies
-      digests, digests-tree       hops, hints, root, leaving
+      digests, digests-tree       hops, silent, hints, root, leaving
       digests-home                hops, line, once
       clusters                    registration
       bluedove                    overlap, owners, restart, news, merging
@@ -197,11 +197,12 @@ def _report(outcomes: list[Outcome]) -> None:
         return
     plan, violation = failed[0].plan, failed[0].violation
     assert violation is not None
-    for outcome in failed[:MAX_TOLD]:
-        typer.echo(f"{outcome.plan.command}   # {outcome.violation}", err=True)
-    if len(failed) > MAX_TOLD:
-        typer.echo(f"… and {len(failed) - MAX_TOLD:,} more", err=True)
-    typer.echo("\nThe first of them, with the steps that it needs:\n", err=True)
+    if len(failed) > 1:
+        for outcome in failed[:MAX_TOLD]:
+            typer.echo(f"{outcome.plan.command}   # {outcome.violation}", err=True)
+        if len(failed) > MAX_TOLD:
+            typer.echo(f"… and {len(failed) - MAX_TOLD:,} more", err=True)
+        typer.echo("\nThe first of them, with the steps that it needs:\n", err=True)
     typer.echo(explain(*shrink(plan, violation)), err=True)
     raise typer.Exit(1)
 

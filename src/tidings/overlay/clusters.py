@@ -7,6 +7,10 @@ also those made later. So a new cluster, or a new division into clusters (MGC), 
 other (`cb_notify`), whoever has a subscription that meets it registers, and publishers use it only when there has
 been time for that; an old division is kept until everybody has changed over.
 
+The paper's primitives: `cb_join` is `start`, where a bootstrap node hands out the clusters; `cb_subscribe` and
+`cb_publish` are `subscribe` and `publish`; `cb_register` and `cb_cancel` join and leave the groups of clusters that a
+node's subscriptions meet, or meet no more (`_register`).
+
 Nobody coordinates: subscriptions and what was dropped are gossiped as summaries, any node that finds the division bad
 proposes another, and of two proposals the newer counts, or the one of the higher id. With a coordinator only that
 node proposes, as in the paper.

@@ -66,7 +66,13 @@ class PastryRoute(NamedTuple):
     payload: Message
 
 
-PASTRY_MESSAGES: tuple[type, ...] = (PastryJoin, JoinHints, AskLeaves, LeafSet, Departing, PastryRoute)
+class NotMember(NamedTuple):
+    """The message, back: who got it crashed, and has not joined again."""
+
+    message: Message
+
+
+PASTRY_MESSAGES: tuple[type, ...] = (PastryJoin, JoinHints, AskLeaves, LeafSet, Departing, PastryRoute, NotMember)
 
 EXCHANGE, PASTRY_JOIN = "exchange", "pastry join"
 
@@ -76,7 +82,7 @@ class PastryNode(Dispatching):
 
     handled_by: ClassVar[dict[type, str]] = {
         PastryJoin: "_on_join", JoinHints: "_on_hints", AskLeaves: "_on_ask_leaves", LeafSet: "_on_leaf_set",
-        Departing: "_on_departing", PastryRoute: "_on_pastry_route",
+        Departing: "_on_departing", PastryRoute: "_on_pastry_route", NotMember: "_on_not_member",
     }  # fmt: skip
 
     def __init__(self, id: Id, random: Random, settings: PastrySettings = PastrySettings()) -> None:  # noqa: B008
@@ -135,7 +141,9 @@ class PastryNode(Dispatching):
 
     def _on_join(self, sender: Id, message: PastryJoin, now_ms: int) -> Effects:
         joiner, hops = message
-        if not self.is_member or hops > MAX_HOPS or joiner == self._id:
+        if not self.is_member:
+            return self.send_back(sender, message)
+        if hops > MAX_HOPS or joiner == self._id:
             return []
         hop = self.next_hop(joiner, excluding=joiner)
         row = self._shared(joiner)
@@ -167,7 +175,7 @@ class PastryNode(Dispatching):
 
     def _on_ask_leaves(self, sender: Id, message: AskLeaves, now_ms: int) -> Effects:
         if not self.is_member:
-            return []
+            return self.send_back(sender, message)
         effects: Effects = [Send(sender, LeafSet(message.sent_ms, self.leaves))]
         if message.member and sender not in self._heard:
             effects.append(Send(sender, AskLeaves(now_ms, True)))
@@ -294,6 +302,15 @@ class PastryNode(Dispatching):
                 effects += self._on_join(self._id, message, now_ms)
         return effects
 
+    def send_back(self, sender: Id, message: Message) -> Effects:
+        """Whoever sends this takes a node for a member that was one: it finds another way, as if nobody were here."""
+        return [Send(sender, NotMember(message))] if sender != self._id else []
+
+    def _on_not_member(self, sender: Id, message: NotMember, now_ms: int) -> Effects:
+        effects = self.on_undelivered(sender, message.message, now_ms)
+        self._doubted[sender] = now_ms + self.pastry.exchange_ms  # it will be back soon
+        return effects
+
     # Routing (Rowstron and Druschel, figure 3)
 
     def next_hop(self, key: Id, *, excluding: Id | None = None) -> Id | None:
@@ -332,7 +349,9 @@ class PastryNode(Dispatching):
 
     def _on_pastry_route(self, sender: Id, message: PastryRoute, now_ms: int) -> Effects:
         key, origin, hops, payload = message
-        if not self.is_member or hops > MAX_HOPS:
+        if not self.is_member:
+            return self.send_back(sender, message)
+        if hops > MAX_HOPS:
             return []
         hop = self.next_hop(key)
         if hop is None:

@@ -158,6 +158,8 @@ class ScribeNode(PastryNode):
 
     def _on_graft(self, sender: Id, message: Graft, now_ms: int) -> Effects:
         group, wants = message
+        if not self.is_member:
+            return self.send_back(sender, message)
         new = group not in self.groups
         known = self.groups.setdefault(group, Group())
         known.children[sender] = now_ms

@@ -17,7 +17,7 @@ from tidings.overlay.digests import HOME, DigestNode
 from tidings.overlay.gossip import Member
 from tidings.overlay.opchord import OPChordNode
 from tidings.overlay.opchord_messages import Copies
-from tidings.overlay.pastry import shared_digits
+from tidings.overlay.pastry import AskLeaves, LeafSet, shared_digits
 from tidings.overlay.scribe import Group
 from tidings.overlay.segments import Edge
 
@@ -65,6 +65,14 @@ class ForgetsTheRing(DigestNode):
     def next_hop(self, key: Id, *, excluding: Id | None = None) -> Id | None:
         best = min((self.id, *(id for id in self.leaves if id != excluding)), key=lambda id: abs(id - key))
         return None if best == self.id else best
+
+
+class NeverAsksBack(DigestNode):
+    """Who is asked for its leaves answers, and does not look whether the other one is a leaf."""
+
+    def _on_ask_leaves(self, sender: Id, message: AskLeaves, now_ms: int) -> Effects:
+        effects = super()._on_ask_leaves(sender, message, now_ms)
+        return [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, LeafSet)]
 
 
 class BelievesHints(DigestNode):

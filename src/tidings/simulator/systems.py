@@ -45,8 +45,9 @@ from tidings.simulator.world import Checker, World
 HANDED_MS = 2_000  # whoever notices a newcomer hands it what it owns
 LISTS_MS = 12_000  # where copies were lost in crashes: owners repeat their walks every 10 s
 HOME_MS = 12_000  # subscribers tell home nodes every 5 s, and may find out at the second try that one is gone
-KNOWN_MS = 3_000  # newcomers ask those around them at once, and both neighbours every second
-LEAVES_MS = 12_000  # of 8 leaves one is asked every second
+LEAVES_MS = 4_000  # newcomers ask those around them at once, and both neighbours every second
+KNOWN_MS = 3_000  # and so are the closest to a key known
+GONE_MS = 12_000  # of 8 leaves one is asked every second
 TREES_MS = 8_000  # everybody grafts every 2 s, and a tree is three or four nodes high
 
 
@@ -146,6 +147,7 @@ def _digest_keys() -> Keys:
 
 _TREE_BUGS: dict[str, type[DigestNode]] = {
     "hops": planted.GoesAnywhere,
+    "silent": planted.NeverAsksBack,
     "hints": planted.BelievesHints,
     "root": planted.StaysRoot,
     "leaving": planted.LeavesForAll,
@@ -176,7 +178,7 @@ def _pastry_checkers(plan: Plan) -> list[Checker]:
     always: list[Checker] = [pastry_laws.HopsApproach()]
     if not _is_reliable(plan):
         return always
-    return [*always, pastry_laws.ClosestDelivers(KNOWN_MS), pastry_laws.LeafSets(LEAVES_MS)]
+    return [*always, pastry_laws.ClosestDelivers(KNOWN_MS), pastry_laws.LeafSets(LEAVES_MS, GONE_MS)]
 
 
 def _tree_checkers(plan: Plan) -> list[Checker]:

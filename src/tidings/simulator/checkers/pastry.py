@@ -74,10 +74,14 @@ class ClosestDelivers:
 
 
 class LeafSets:
-    """Looks again only when somebody's leaves or the membership have changed."""
+    """Looks again only when somebody's leaves or the membership have changed.
 
-    def __init__(self, within_ms: int) -> None:
-        self._repair = Repair("LeafSets", within_ms)
+    Neighbours speak every period; the others are asked in turn, so that it takes longer to miss one that is gone.
+    """
+
+    def __init__(self, within_ms: int, gone_within_ms: int) -> None:
+        self._one_way = Repair("LeafSets", within_ms)
+        self._gone = Repair("LeafSets", gone_within_ms)
         self._seen: dict[PastryNode, tuple[tuple[Id, ...], tuple[Id, ...]]] = {}
         self._members: list[Id] = []
 
@@ -87,26 +91,39 @@ class LeafSets:
         members = members_of(world)
         leaves = (node.smaller, node.larger)
         if self._seen.get(node) == leaves and list(members) == self._members:
-            self._repair.unchanged(world)
+            self._one_way.unchanged(world)
+            self._gone.unchanged(world)
             return
         self._seen[node], self._members = leaves, list(members)
-        self._repair.found(world, dict(flaw for node in members.values() for flaw in _flaws(node, members)))
+        self._one_way.found(world, _one_way(members))
+        self._gone.found(world, _gone(members))
 
 
-def _flaws(node: PastryNode, members: dict[Id, PastryNode]) -> list[tuple[Hashable, str]]:
-    found: list[tuple[Hashable, str]] = []
-    for leaf in node.leaves:
-        other = members.get(leaf)
-        if other is None:
-            found.append((("gone", leaf), f"node {node.id} has the leaf {leaf}, which is gone"))
-        elif node.id not in other.leaves and _belongs(node.id, other):
-            found.append((("one way", node.id, leaf), f"node {node.id} has the leaf {leaf}, which does not have it"))
-    if len(members) > 1:
-        mask, own = (1 << node.pastry.bits) - 1, node.id
-        following = min(members, key=lambda id: (id - own) & mask or mask + 1)
-        if node.larger[:1] != (following,):
-            found.append((("next", own), f"node {own} is followed by {following}, and has the leaves {node.larger}"))
+def _one_way(members: dict[Id, PastryNode]) -> dict[Hashable, str]:
+    found: dict[Hashable, str] = {}
+    for own, node in members.items():
+        for leaf in node.leaves:
+            other = members.get(leaf)
+            if other is not None and own not in other.leaves and _belongs(own, other):
+                found[own, leaf] = f"node {own} has the leaf {leaf}, which does not have it"
+        following = _following(own, members, (1 << node.pastry.bits) - 1)
+        if len(members) > 1 and node.larger[:1] != (following,):
+            found[own] = f"node {own} is followed by {following}, and has the leaves {node.larger}"
     return found
+
+
+def _following(own: Id, members: Iterable[Id], mask: int) -> Id:
+    return min(members, key=lambda id: (id - own) & mask or mask + 1)
+
+
+def _gone(members: dict[Id, PastryNode]) -> dict[Hashable, str]:
+    """By who is gone, whoever has it: it must not go around from one to the next."""
+    return {
+        leaf: f"node {id} has the leaf {leaf}, which is gone"
+        for id, node in members.items()
+        for leaf in node.leaves
+        if leaf not in members
+    }
 
 
 def _belongs(id: Id, node: PastryNode) -> bool:

@@ -1,0 +1,67 @@
+"""`tidings simulate` as somebody meets it who has not used it before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tidings.cli import app
+from tidings.errors import TidingsError
+from tidings.simulator.systems import SYSTEMS
+
+SMALL = ["--nodes", "5", "--subscriptions", "3", "--events", "2", "--churn", "0", "--repair-ms", "0"]
+
+
+def tidings(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["simulate", *arguments])
+
+
+def test_the_help_names_every_system_and_every_bug() -> None:
+    words = tidings("--help").output.replace(",", " ").split()
+    assert not [system for system in SYSTEMS if system not in words]
+    assert not {bug for system in SYSTEMS.values() for bug in system.bugs} - set(words)
+
+
+def test_a_simulation_is_summed_up() -> None:
+    told = tidings("opchord", *SMALL)
+    assert told.exit_code == 0, told.output
+    assert "laws broken" in told.output
+    assert "none" in told.output
+
+
+def test_many_seeds_are_played_with_the_sizes_that_are_asked_for() -> None:
+    told = tidings("opchord", "--seeds", "3", *SMALL)
+    assert "3 simulations" in told.output
+    (line,) = [line for line in told.output.splitlines() if "nodes at the end" in line]
+    assert "15" in line
+
+
+def test_a_failure_says_how_to_see_it_again_and_is_the_exit_status() -> None:
+    told = tidings("opchord", "--bug", "counting", "--subscriptions", "3")
+    assert told.exit_code == 1
+    assert "Sound is broken" in told.stderr
+    assert "tidings simulate opchord --subscriptions 3 --bug counting --keep" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "name a system to simulate, or a trace to --replay"),
+        (["opcord"], "did you mean 'opchord'?"),
+        (["opchord", "--bug", "countin"], "did you mean 'counting'?"),
+        (["clusters", "--bug", "counting"], "clusters has no bug 'counting'"),
+        (["opchord", "--keep", "1;2"], "steps are numbers, with commas between them"),
+        (["opchord", "--seeds", "2", "--trace", "x.jsonl"], "of one seed; leave out --seeds"),
+        (["--replay", "nowhere.jsonl"], "no trace of a simulation"),
+    ],
+)
+def test_what_cannot_be_simulated_is_told(
+    arguments: list[str], complaint: str, monkeypatch: Any, tmp_path: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = tidings(*arguments)
+    assert told.exit_code != 0
+    text = str(told.exception) if isinstance(told.exception, TidingsError) else told.stderr
+    assert complaint in " ".join(text.replace("│", " ").split())
