@@ -113,6 +113,15 @@ def test_an_index_of_a_topic_whose_first_events_are_gone_begins_where_they_end(
         assert numbers(log) == [(2, 2), (3, 3)]
 
 
+def test_of_an_append_that_is_partly_removed_the_rest_is_there(tmp_path: Path, topic: MemoryTopic) -> None:
+    with TopicLog(tmp_path / "log", topic) as log:
+        log.append([{"n": n} for n in range(MAX_PAGE_EVENTS + 1)], domain="a")
+        assert log.retain(from_position=MAX_PAGE_EVENTS) == MAX_PAGE_EVENTS
+    for directory in ("log", "another"):
+        with TopicLog(tmp_path / directory, topic) as log:
+            assert numbers(log) == [(MAX_PAGE_EVENTS, MAX_PAGE_EVENTS)]
+
+
 def test_what_an_unanswered_append_has_sent_counts_whole_and_once_or_never(tmp_path: Path, topic: MemoryTopic) -> None:
     event = cloud("/s", "1", {"n": 1})
     for keeps in (1, 0):  # it arrived, or it did not

@@ -92,7 +92,7 @@ class TopicLog(Log):
         self._forget_before(low)
         new = self._offset == 0
         at = max(low, self._offset)
-        following = Following()
+        following = Following(cut=new and low > 0)
         while at < high:
             records = topic.read(range(at, min(high, at + _TOGETHER)), max_bytes=_TOGETHER_BYTES)
             upto = max(records, default=min(high, at + _TOGETHER) - 1) + 1

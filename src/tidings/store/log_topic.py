@@ -131,19 +131,25 @@ def opening(first: int, time: int) -> Page:
 class Following:
     """Looks at all records of a topic, in their order, and finds the commits that count."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cut: bool = False) -> None:
+        self._cut = cut  # what is before the first record was removed, which may be the first part of its commit
+        self._begun = 0  # at which part those that wait begin
         self._parts: list[Page] = []
 
     def take(self, offset: int, record: bytes | None) -> list[Page] | None:
         """The pages of a commit that is whole with this record; None where there is none."""
         sent = None if record is None else unpacked(record)
-        if sent is None or sent.offset != offset or sent.part not in (0, len(self._parts)):
+        cut, self._cut = self._cut, False
+        if sent is None or sent.offset != offset:
             self._parts = []
             return None
-        if sent.part == 0:
+        if sent.part == 0 or cut:
+            self._begun, self._parts = sent.part, []
+        if sent.part != self._begun + len(self._parts):
             self._parts = []
+            return None
         self._parts.append(sent.page)
-        if len(self._parts) < sent.parts:
+        if sent.part + 1 < sent.parts:
             return None
         pages, self._parts = self._parts, []
         return pages
