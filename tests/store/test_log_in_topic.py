@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -258,3 +259,44 @@ def test_a_directory_is_of_one_kind_of_log(tmp_path: Path, topic: MemoryTopic) -
         pass
     with pytest.raises(LogError, match="has the events itself"):
         TopicLog(tmp_path / "own", topic)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_is_lost_late_or_contended_every_answer_was_true(
+    tmp_path: Path, topic: MemoryTopic, seed: int
+) -> None:
+    """Two writers by turns, appends that are not answered, records that come late: answers hold, each event once."""
+    chance = Random(seed)
+    logs: dict[str, TopicLog] = {}
+    late: list[bytes] = []
+    answered: dict[int, int] = {}
+    unknown: set[int] = set()
+    for n in range(40):
+        name = chance.choice("ab")
+        if name in logs and chance.random() < 0.2:
+            logs.pop(name).close()
+        if chance.random() < 0.1 and name not in logs:
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        if late and chance.random() < 0.4:
+            topic.arrive(late)
+            late = []
+        if name not in logs:
+            logs[name] = TopicLog(tmp_path / name, topic)
+        topic.keeps = chance.choice([None, None, None, 0, 1])
+        try:
+            (answered[n],) = logs[name].append([{"n": n}], domain="a")
+        except LogUnknownError:
+            unknown.add(n)
+        except LogBusyError:  # another was faster: nothing was appended
+            pass
+        topic.keeps = None
+        late, topic.late = late + topic.late, []
+    for log in logs.values():
+        log.close()
+    with TopicLog(tmp_path / "judge", topic) as judge:
+        there = numbers(judge)
+    assert [position for position, _ in there] == list(range(len(there)))
+    assert {n: position for position, n in there if n in answered} == answered
+    found = [n for _, n in there]
+    assert len(set(found)) == len(found)
+    assert set(found) <= answered.keys() | unknown
