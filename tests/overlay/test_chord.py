@@ -112,6 +112,26 @@ def test_the_published_join_and_notify_break_the_invariant() -> None:
     assert {"OneLiveSuccessor", "SufficientPrincipals"} & broken
 
 
+def test_nodes_that_come_back_at_once_do_not_keep_each_other_out() -> None:
+    random = Random(7)
+    members = random.sample(range(1 << 16), 9)
+    world = World(random, Network(random))
+    for id in members:
+        node = Asking(id)
+        node.seat(sorted(members))
+        world.add(node)
+    world.run(3_000)
+    back = members[:3]
+    for id in back:
+        world.crash(id)
+    for id in back:
+        world.add(Asking(id), members[5])  # each is still in the fingers that lead to the others
+    world.run(9_000)
+    assert set(world.ready) == set(members)
+    world.run(16_000)
+    ideal_ring(world)
+
+
 def test_who_leaves_is_missed_by_nobody() -> None:
     random = Random(5)
     members = random.sample(range(1 << 16), 8)

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import ClassVar, NamedTuple
 
-from tidings.overlay.core import Dispatching, Effects, Id, Message, Ready, Send, SetTimer, Tag
+from tidings.overlay.core import Dispatching, Effects, Id, Message, NotMember, Ready, Send, SetTimer, Tag
 from tidings.overlay.ring import between, within
 
 MAX_SILENT_ROUNDS = 3
@@ -86,7 +86,7 @@ class Route(NamedTuple):
     payload: Message
 
 
-CHORD_MESSAGES: tuple[type, ...] = (FindSuccessor, FoundSuccessor, AskState, State, Notify, Leaving, Route)
+CHORD_MESSAGES: tuple[type, ...] = (FindSuccessor, FoundSuccessor, AskState, State, Notify, Leaving, Route, NotMember)
 
 STABILIZE, FINGERS, JOIN, REUNITE = "stabilize", "fingers", "join", "reunite"
 
@@ -96,7 +96,7 @@ class ChordNode(Dispatching):
 
     handled_by: ClassVar[dict[type, str]] = {
         FindSuccessor: "_on_find", FoundSuccessor: "_on_found", AskState: "_on_ask", State: "_on_state",
-        Notify: "_on_notify", Leaving: "_on_leaving", Route: "_on_route",
+        Notify: "_on_notify", Leaving: "_on_leaving", Route: "_on_route", NotMember: "_on_not_member",
     }  # fmt: skip
 
     def __init__(self, id: Id, settings: ChordSettings = ChordSettings()) -> None:  # noqa: B008 - immutable
@@ -203,6 +203,13 @@ class ChordNode(Dispatching):
                 effects += self._on_route(self._id, message._replace(last=False), now_ms)
         return effects
 
+    def send_back(self, sender: Id, message: Message) -> Effects:
+        """Whoever sends this takes a node for a member that was one: it finds another way, as if nobody were here."""
+        return [Send(sender, NotMember(message))] if sender != self._id else []
+
+    def _on_not_member(self, sender: Id, message: NotMember, now_ms: int) -> Effects:
+        return self.on_undelivered(sender, message.message, now_ms)
+
     def _bury(self, dead: Id, now_ms: int) -> Effects:
         """Forget a node that is not there. A list loses an entry; the next stabilization fills it up again."""
         self._silent.pop(dead, None)
@@ -246,7 +253,9 @@ class ChordNode(Dispatching):
         return [] if self.predecessor in (None, self._id) else [Send(self.predecessor, AskState("adopt"))]
 
     def _on_ask(self, sender: Id, message: AskState, now_ms: int) -> Effects:
-        return [Send(sender, State(message.why, self.predecessor, self.successors))] if self.is_member else []
+        if not self.is_member:
+            return self.send_back(sender, message)
+        return [Send(sender, State(message.why, self.predecessor, self.successors))]
 
     def _on_state(self, sender: Id, message: State, now_ms: int) -> Effects:
         self._silent.pop(sender, None)
@@ -361,7 +370,9 @@ class ChordNode(Dispatching):
 
     def _on_find(self, sender: Id, message: FindSuccessor, now_ms: int) -> Effects:
         key, origin, request, hops = message
-        if not self.successors or hops > MAX_HOPS:
+        if not self.is_member:
+            return self.send_back(sender, message)
+        if hops > MAX_HOPS:
             return []
         head = self.successors[0]
         if within(self._id, key, head):
@@ -375,7 +386,9 @@ class ChordNode(Dispatching):
 
     def _on_route(self, sender: Id, message: Route, now_ms: int) -> Effects:
         key, origin, hops, last, payload = message
-        if not self.successors or hops > MAX_HOPS:
+        if not self.is_member:
+            return self.send_back(sender, message)
+        if hops > MAX_HOPS:
             return []
         if self.owns(key) or (last and self.predecessor is None) or self.successors[0] == self._id:
             return self.arrived(message, now_ms)

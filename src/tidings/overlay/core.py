@@ -60,6 +60,12 @@ class Event(NamedTuple):
     body: str
 
 
+class NotMember(NamedTuple):
+    """A message, back to its sender: who got it crashed, and has not joined again."""
+
+    message: Message
+
+
 class Node(Protocol):
     """What drives a node needs of it."""
 

@@ -236,7 +236,7 @@ class OPChordNode(ChordNode):
         """Somebody who came in between, and whom the last node does not know yet, has its turn first."""
         store, origin, last = message
         if not self.is_member:
-            return []  # it crashed, and is not back yet: the walk is repeated
+            return self.send_back(sender, message)
         before = self.predecessor
         if before is not None and last != self.id and between(last, before, self.id):
             return [Send(before, message)]
@@ -335,7 +335,7 @@ class OPChordNode(ChordNode):
             if (known is None or known.version <= entry.version) and not self._is_removed(entry):
                 self.entries[key] = entry
                 self._until[key] = max(self._until.get(key, 0), now_ms + left_ms)
-        if message.handover:
+        if message.handover and self.is_member:  # else it was meant for who was here before
             self._settled = True
         return []
 
@@ -401,7 +401,7 @@ class OPChordNode(ChordNode):
 
     def _on_collect_for(self, sender: Id, message: CollectFor, now_ms: int) -> Effects:
         if not self.is_member:
-            return []
+            return self.send_back(sender, message)
         if not self._settled and self.successors[0] != self.id:
             return [Send(self.successors[0], message)]
         return self._answer(message.collect, message.origin, now_ms)

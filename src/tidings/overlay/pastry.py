@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import ClassVar, NamedTuple
 
-from tidings.overlay.core import Dispatching, Effects, Id, Message, Ready, Send, SetTimer, Tag
+from tidings.overlay.core import Dispatching, Effects, Id, Message, NotMember, Ready, Send, SetTimer, Tag
 from tidings.overlay.ring import ring_distance
 
 MAX_HOPS = 64
@@ -64,12 +64,6 @@ class PastryRoute(NamedTuple):
     origin: Id
     hops: int
     payload: Message
-
-
-class NotMember(NamedTuple):
-    """The message, back: who got it crashed, and has not joined again."""
-
-    message: Message
 
 
 PASTRY_MESSAGES: tuple[type, ...] = (PastryJoin, JoinHints, AskLeaves, LeafSet, Departing, PastryRoute, NotMember)
