@@ -19,7 +19,7 @@ import pytest
 
 from tidings.errors import TidingsError
 from tidings.service import supervisor as module
-from tidings.service.data_directory import CATALOGUE, DataDirectory, DataDirectoryError
+from tidings.service.data_directory import CATALOGUE, LOG, DataDirectory, DataDirectoryError
 from tidings.service.supervisor import Plan, Supervisor, prepared
 from tidings.store.catalogue import Catalogue
 
@@ -206,11 +206,20 @@ def test_commands_of_the_children_carry_what_was_asked_for(tmp_path: Path) -> No
     assert "--master local[2] --recover" in driver
 
 
-def test_the_catalogue_and_its_password_are_not_to_be_seen_among_the_processes(tmp_path: Path) -> None:
-    plan = Plan(DataDirectory(tmp_path), catalogue="postgresql://tidings:secret@db/t")
-    assert "secret" not in " ".join([*plan.gateway(), *plan.driver()])
-    supervisor = Supervisor(plan)
-    for child in (supervisor.gateway, supervisor.driver):
+@pytest.mark.parametrize(
+    ("variable", "place"),
+    [
+        (CATALOGUE, {"catalogue": "postgresql://me:secret@host/db"}),
+        (LOG, {"log": "kafka://host/t?sasl.password=secret"}),
+    ],
+)
+def test_the_catalogue_and_the_log_and_their_passwords_are_not_to_be_seen_among_the_processes(
+    tmp_path: Path, variable: str, place: dict[str, str]
+) -> None:
+    plan = Plan(DataDirectory(tmp_path), **place)
+    supervised = Supervisor(plan)
+    for child in (supervised.gateway, supervised.driver):
+        assert "secret" not in " ".join(child.command)
         assert child.environment is not None
-        assert child.environment[CATALOGUE] == plan.catalogue
-    assert CATALOGUE not in Plan(DataDirectory(tmp_path)).environment()
+        assert child.environment[variable] in place.values()
+    assert variable not in Plan(DataDirectory(tmp_path)).environment()
