@@ -192,7 +192,7 @@ def test_nodes_degrade_into_an_overloaded_group_and_are_upgraded_when_it_is_not(
     network.rest(1_000)
     assert len(network.world.deliveries) - before == 150 * len(queries)
     assert len(set(network.told())) == len(network.told())
-    network.rest(40_000)
+    network.rest(60_000)
     assert not degraded()
     laws.groups_at_rest(network.world)
 
@@ -230,3 +230,28 @@ def test_a_crash_of_a_host_is_repaired_and_the_others_are_told_again() -> None:
     network.publish(0, "feed", FEED)
     network.rest(2_000)
     assert network.told() == judged(queries, {"feed": FEED})
+
+
+def test_nodes_that_join_side_by_side_are_on_the_ring_within_seconds() -> None:
+    network = Net(hosts=8)
+    for number in range(24):
+        network.subscribe(number, f"s{number}", f"/a/b{number % 3}")
+    network.rest(3_000)
+    laws.ring_at_rest(network.world)
+    network.rest(3_000)
+    assert len(network.world.active) == 24
+
+
+def test_a_document_that_could_not_reach_everybody_is_sent_again_and_told_once() -> None:
+    network = Net()
+    network.subscribe(0, "s", "/a/b")
+    network.subscribe(1, "other", "/a")
+    network.rest()
+    network.world.network.loss = 0.5
+    for number in range(5):
+        network.publish(number, f"e{number}", "<a><b/></a>")
+    network.rest(5_000)
+    network.world.network.loss = 0.0
+    network.rest(30_000)
+    assert network.told() == sorted((name, f"e{number}") for name in ("s", "other") for number in range(5))
+    assert not any(host.log.pending() for host in network.hosts)

@@ -141,7 +141,7 @@ def _bluedove(id: Id, content: Content, random: Random, log: PublicationLog) -> 
 
 def _sonnet(variant: Variant) -> Launch:
     def make(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
-        return SonnetNode(id, random, Paths(variant), SonnetSettings())
+        return SonnetNode(id, random, Paths(variant), SonnetSettings(), log=log)
 
     return Launch(make, SONNET_MESSAGES, host_of)
 

@@ -12,18 +12,19 @@ from random import Random
 from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
+from tidings.overlay.bluedove import MemoryLog, PublicationLog
 from tidings.overlay.chord import STABILIZE, FoundSuccessor, Route, State
 from tidings.overlay.core import Active, Deliver, Dispatching, Effects, Event, Id, Message, Ready, Send, SetTimer, Tag
 from tidings.overlay.ring import hashed
-from tidings.overlay.sonnet_asks import Degrade, Linked, NeedGroup, Received, Upgrade
-from tidings.overlay.sonnet_messages import CastDone, NoGroup, Packet, Refused, ToGroup, Virtual
+from tidings.overlay.sonnet_asks import Degrade, Linked, NeedGroup, Received, Told, Upgrade
+from tidings.overlay.sonnet_messages import Done, NoGroup, Packet, Refused, ToGroup, Virtual
 from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Paths, host_of, node_bits, zero_lineage
 from tidings.overlay.sonnet_settings import SonnetSettings
 from tidings.overlay.sonnet_virtual import VirtualNode
 
 GRACE_PERIODS = 3  # that a placeholder stays without anybody below it
 LINGER_MS = 3_000  # that a virtual node still passes on what is on its way, after it has left
-PASSED_ON = (Route, CastDone, NoGroup)  # anything else comes back, and is sent to another
+PASSED_ON = (Route, Done, NoGroup)  # anything else comes back, and is sent to another
 JOINING = (FoundSuccessor, State)  # all that concerns a node that is not on the ring: it may have been, before a crash
 
 TIDY = "tidy"
@@ -40,6 +41,13 @@ class Forget(NamedTuple):
     """The virtual node of this number has left long enough ago."""
 
     number: int
+
+
+class Again(NamedTuple):
+    """A packet may have to be sent again."""
+
+    event: str
+    times: int  # that it was sent
 
 
 class Own:
@@ -66,6 +74,8 @@ class SonnetNode(Dispatching):
         random: Random,
         paths: Paths,
         settings: SonnetSettings = SonnetSettings(),  # noqa: B008 - immutable
+        *,
+        log: PublicationLog | None = None,
     ) -> None:
         assert id < 1 << HOST_BITS, "a host's id is the end of its virtual nodes'"
         self._id = id
@@ -79,6 +89,8 @@ class SonnetNode(Dispatching):
         self._owner: dict[Id, str] = {}  # virtual node → subscription
         self.placeholders: dict[int, Id] = {}  # group → virtual node
         self._delivered: dict[tuple[str, str], int] = {}
+        self.log: PublicationLog = log if log is not None else MemoryLog()
+        self._untold: dict[str, Packet] = {}  # published here, and not confirmed
         self._is_ready = False
         self.received = 0  # packets that the filter was given
         self.zero = self._make(zero_lineage(paths.variant), "")
@@ -171,9 +183,20 @@ class SonnetNode(Dispatching):
 
     def publish(self, event: Event, now_ms: int) -> Effects:
         """To the 0-node that a random node digest falls to (section 3.3.1)."""
-        packet, zero = self.paths.packet(event), self.zero
+        packet = self.paths.packet(event)  # what is no document is refused before anything changes
+        self.log.append(event)
+        self._untold[event.id] = packet
+        return self._send(event.id, 0, now_ms)
+
+    def _send(self, event: str, times: int, now_ms: int) -> Effects:
+        """Again and again, until everybody has been told, or for so long that something else must be wrong."""
+        zero, packet = self.zero, self._untold[event]
+        number = zero.begin(packet, now_ms)
+        zero.expect(number)
         key = zero.key_in(zero.group) if self.options.enters_anywhere else zero.range.low
-        return self._carry(zero, zero.route(key, ToGroup(zero.group, key == zero.range.low, packet), now_ms), now_ms)
+        message = ToGroup(zero.group, key == zero.range.low, packet._replace(attempt=now_ms, number=number))
+        again = SetTimer(self.options.again_ms, Again(event, times + 1))
+        return [again, *self._carry(zero, zero.route(key, message, now_ms), now_ms)]
 
     def _filter(self, node: VirtualNode, event: Event, now_ms: int) -> Effects:
         """The upper layer: what the query is exactly satisfied by goes to the user (section 2)."""
@@ -212,6 +235,8 @@ class SonnetNode(Dispatching):
     def on_timer(self, tag: Tag, now_ms: int) -> Effects:
         if tag == TIDY:
             return [SetTimer(self.options.register_ms, TIDY), *self._tidy(now_ms)]
+        if isinstance(tag, Again):
+            return self._try_again(tag, now_ms)
         node = self._numbered.get(tag.number)
         if isinstance(tag, Forget) and node is not None:
             del self.virtual[node.id], self._numbered[tag.number]
@@ -223,6 +248,18 @@ class SonnetNode(Dispatching):
             others = [other.id for other in self.virtual.values() if not other.is_leaving and not other.is_alone]
             effects += node.rejoin_through(others[0]) if others else []
         return self._carry(node, effects, now_ms)
+
+    def _try_again(self, again: Again, now_ms: int) -> Effects:
+        if again.event not in self._untold:
+            return []
+        if again.times < self.options.attempts:
+            return self._send(again.event, again.times, now_ms)
+        self._settle(again.event)
+        return []
+
+    def _settle(self, event: str) -> None:
+        self._untold.pop(event, None)
+        self.log.settle(event)
 
     def _carry(self, node: VirtualNode, effects: Effects, now_ms: int) -> Effects:
         """A virtual node's effects as the host's, and what it asks of the host."""
@@ -239,6 +276,8 @@ class SonnetNode(Dispatching):
             match ask:
                 case Received(event):
                     carried += self._filter(node, event, now_ms)
+                case Told(event):
+                    self._settle(event)
                 case NeedGroup(lineage):
                     carried += self._hold_place(lineage, now_ms)
                 case Linked():
@@ -254,12 +293,16 @@ class SonnetNode(Dispatching):
         """What is in place now that was not before."""
         if node is self.zero and not self._is_ready and node.is_member and node.is_settled:
             self._is_ready = True
-            return [Ready()]
+            effects: Effects = [Ready()]
+            for event in self.log.pending():  # published before a crash, and not confirmed
+                self._untold[event.id] = self.paths.packet(event)
+                effects += self._send(event.id, 0, now_ms)
+            return effects
         name = self._owner.get(node.id)
         if name is None or node.is_leaving or not node.rooted:
             return []
         own = self.own[name]
-        effects: Effects = []
+        effects = []
         if own.moving == node.id:
             before, own.node, own.moving = self.virtual[own.node], node.id, None
             effects += self._give_up(before, now_ms)

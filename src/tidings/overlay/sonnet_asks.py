@@ -14,6 +14,12 @@ class Received(NamedTuple):
     event: Event
 
 
+class Told(NamedTuple):
+    """A packet that this host published has reached everybody."""
+
+    event: str
+
+
 class NeedGroup(NamedTuple):
     """Nobody is in this group, and this node hangs below it."""
 
@@ -32,4 +38,4 @@ class Upgrade(NamedTuple):
     """This node need not stay in the group above its own."""
 
 
-Ask: TypeAlias = Received | NeedGroup | Linked | Degrade | Upgrade
+Ask: TypeAlias = Received | Told | NeedGroup | Linked | Degrade | Upgrade

@@ -48,7 +48,9 @@ class Cast(NamedTuple):
     payload: Message
 
 
-class CastDone(NamedTuple):
+class Done(NamedTuple):
+    """All that the sender was to tell by this number has been told."""
+
     number: int
 
 
@@ -128,9 +130,11 @@ class Packet(NamedTuple):
     event: Event
     entries: tuple[int, ...]
     mask: int
+    attempt: int = 0  # when its publisher sent it: what is not confirmed is sent again
+    number: int = 0  # as in a cast
 
 
 SONNET_MESSAGES: tuple[type, ...] = (
-    *CHORD_MESSAGES, Virtual, Refused, ToGroup, NoGroup, Cast, CastDone, CastFromFirst, First, AskOffer, Offer,
+    *CHORD_MESSAGES, Virtual, Refused, ToGroup, NoGroup, Cast, Done, CastFromFirst, First, AskOffer, Offer,
     Register, Registered, Unregister, Row, AskRows, Rows, Packet,
 )  # fmt: skip

@@ -26,7 +26,8 @@ from tidings.overlay.chord import (
     State,
 )
 from tidings.overlay.core import Effects, Id, Message, Send, SetTimer, Tag
-from tidings.overlay.sonnet_messages import Cast, CastDone, CastFromFirst, First, NoGroup, ToGroup
+from tidings.overlay.ring import between
+from tidings.overlay.sonnet_messages import Cast, CastFromFirst, Done, First, NoGroup, ToGroup
 from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Range, host_of, node_bits, range_of
 from tidings.rendezvous.sonnet_digest import Variant
 
@@ -37,7 +38,7 @@ LINK = "link"
 
 
 class _Telling:
-    """A cast that is to be confirmed: how many parts are not done yet, and whom to tell then."""
+    """Something that is told on, and is to be confirmed: how many parts are not done yet, and whom to tell then."""
 
     __slots__ = ("asked_by", "at_ms", "left", "number", "payload")
 
@@ -53,7 +54,7 @@ class RingMember(ChordNode):
     """A virtual node's place on the ring and in its group. What it is told there is a subclass's."""
 
     handled_by: ClassVar[dict[type, str]] = {
-        Cast: "_on_cast", CastDone: "_on_cast_done", CastFromFirst: "_on_cast_from_first", First: "_on_first",
+        Cast: "_on_cast", Done: "_on_done", CastFromFirst: "_on_cast_from_first", First: "_on_first",
         NoGroup: "_on_no_group",
     }  # fmt: skip
 
@@ -68,7 +69,9 @@ class RingMember(ChordNode):
         self._known_after = False  # whether the node after it has it for its predecessor
         self._random = random
         self._telling: dict[int, _Telling] = {}
-        self._tellings = 0
+        self._tellings = int(random.random() * (1 << 31)) << 20  # not the numbers of one that had this id before
+        self._notified_by: Id | None = None  # who last took itself for the predecessor, and was taken for it
+        self._in_doubt = False  # the successor is gone, and whether another has come before the next one is not known
 
     @property
     def variant(self) -> Variant:
@@ -99,11 +102,14 @@ class RingMember(ChordNode):
     def seat(self, members: Sequence[Id]) -> None:
         super().seat(members)
         self._known_before = self._known_after = True
+        self._notified_by = self.predecessor
 
     def start(self, contact: Id | None, now_ms: int) -> Effects:
+        effects = super().start(contact, now_ms)
         if contact is None:
             self._known_before = self._known_after = True
-        return super().start(contact, now_ms)
+            self._notified_by = self.predecessor
+        return effects
 
     def _become_member(self, successor: Id, state: State, now_ms: int) -> Effects:
         """The predecessor need not find out by itself: this is the answer to what it would ask."""
@@ -131,16 +137,29 @@ class RingMember(ChordNode):
 
     def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:
         effects = super()._on_notify(sender, message, now_ms)
-        self._known_before = self._known_before or self.predecessor == sender
+        if self.predecessor == sender:
+            self._known_before, self._notified_by = True, sender
         return effects
 
     def _on_state(self, sender: Id, message: State, now_ms: int) -> Effects:
         if message.predecessor == self._id and self.is_member and sender == self.successors[0]:
-            self._known_after = True
+            self._known_after, self._in_doubt = True, False
+        if message.why == "adopt" and self._would_pass_over(sender, message):
+            # It has looked for its successor before that one came: it looks again, and introduces itself again.
+            head = self.successors[0]
+            return [Send(sender, FoundSuccessor(REUNITE, sender + 1, head, self._id, self.successors, 0))]
         return super()._on_state(sender, message, now_ms)
+
+    def _would_pass_over(self, sender: Id, state: State) -> bool:
+        """Whether the present successor would be lost to the ring, were a node before it taken in its place."""
+        if not self.is_member or not state.successors:
+            return False
+        head = self.successors[0]
+        return between(self._id, sender, head) and between(sender, head, state.successors[0])
 
     def _bury(self, dead: Id, now_ms: int) -> Effects:
         """Rather than be alone, take the next node that is known at all for the successor, until a nearer one tells."""
+        self._in_doubt = self._in_doubt or (self.is_member and self.successors[0] == dead)
         effects = super()._bury(dead, now_ms)
         if self.is_alone and self._distances:
             self.successors = ((self._id + self._distances[0]) & self._mask,)
@@ -180,8 +199,13 @@ class RingMember(ChordNode):
 
     @property
     def is_first(self) -> bool:
-        """Whether no member of the group is before this one; while its predecessor is not known, nobody can say."""
-        return self.predecessor is not None and self.before_in_group is None
+        """Whether no member of the group is before this one; while its predecessor is in doubt, nobody can say."""
+        return self._is_sure_of_before and self.before_in_group is None
+
+    @property
+    def _is_sure_of_before(self) -> bool:
+        """Whether the predecessor has said so itself: not another that crashed or left, and told of it."""
+        return self.predecessor is not None and self.predecessor == self._notified_by
 
     @property
     def is_only(self) -> bool:
@@ -226,22 +250,23 @@ class RingMember(ChordNode):
 
     # Casts
 
-    def cast(self, payload: Message, now_ms: int, *, confirmed: bool = False) -> Effects:
-        """Tell every other member of the group; with `confirmed`, `told_all` is called when all have been told."""
-        number = 0
-        if confirmed:
-            self._tellings += 1
-            number = self._tellings
-            self._telling[number] = _Telling(None, 0, payload, now_ms)
+    def begin(self, payload: Message, now_ms: int, asked_by: Id | None = None, number: int = 0) -> int:
+        """A number of one's own for what is to be confirmed: `told_all` is called then, or who asked is told."""
+        self._tellings += 1
+        self._telling[self._tellings] = _Telling(asked_by, number, payload, now_ms)
+        return self._tellings
+
+    def cast(self, payload: Message, now_ms: int, number: int = 0) -> Effects:
+        """Tell every other member of the group; with a number, as a part of what is to be confirmed."""
         effects = self._cast_over(self._id + 1, self.range.high, number, payload, now_ms)
         if not self.is_first:
             below = CastFromFirst(self._id, number, payload)
-            self._expect(number, 1)
+            self.expect(number, 1)
             if self.first is not None and self.first != self._id:
                 effects.append(Send(self.first, below))
             else:
                 effects += self.route(self.range.low, ToGroup(self.group, True, below), now_ms)
-        return [*effects, *self._done(number, 0, now_ms)]
+        return effects
 
     def _cast_over(self, low: Id, limit: Id, number: int, payload: Message, now_ms: int) -> Effects:
         """Hand [low, limit) on, in parts that begin with the nodes known here.
@@ -254,7 +279,7 @@ class RingMember(ChordNode):
             upper = known[place + 1] if place + 1 < len(known) else limit
             if upper > low:
                 effects.append(Send(id, Cast(max(low, id), upper, number, payload)))
-        self._expect(number, len(effects))
+        self.expect(number, len(effects))
         return effects
 
     def _on_cast(self, sender: Id, message: Cast, now_ms: int) -> Effects:
@@ -268,7 +293,7 @@ class RingMember(ChordNode):
         before = self.before_in_group
         own = self._answer_to(sender, message.number, message.payload, now_ms)
         if before is not None:
-            self._expect(own, 1)
+            self.expect(own, 1)
             below: Effects = [Send(before, CastFromFirst(message.limit, own, message.payload))]
             return [*below, Send(sender, First(before))] if sender != self._id else below
         effects = self.told(message.payload, now_ms) if self._id < message.limit else []
@@ -282,14 +307,9 @@ class RingMember(ChordNode):
         return []
 
     def _answer_to(self, asked_by: Id, number: int, payload: Message, now_ms: int) -> int:
-        """A number of one's own for the parts of a cast that is to be confirmed."""
-        if not number:
-            return 0
-        self._tellings += 1
-        self._telling[self._tellings] = _Telling(asked_by, number, payload, now_ms)
-        return self._tellings
+        return self.begin(payload, now_ms, asked_by, number) if number else 0
 
-    def _expect(self, number: int, parts: int) -> None:
+    def expect(self, number: int, parts: int = 1) -> None:
         if number in self._telling:
             self._telling[number].left += parts
 
@@ -303,13 +323,17 @@ class RingMember(ChordNode):
         del self._telling[number]
         if telling.asked_by is None:
             return self.told_all(telling.payload, now_ms)
-        return [Send(telling.asked_by, CastDone(telling.number))]
+        return [Send(telling.asked_by, Done(telling.number))] if self.vouches(now_ms) else []
 
-    def _on_cast_done(self, sender: Id, message: CastDone, now_ms: int) -> Effects:
+    def vouches(self, now_ms: int) -> bool:
+        """Whether what this node knows is all that it should know; else nothing is confirmed, and it is told again."""
+        return not self._in_doubt and self._is_sure_of_before
+
+    def _on_done(self, sender: Id, message: Done, now_ms: int) -> Effects:
         return self._done(message.number, 1, now_ms)
 
     def forget_tellings(self, before_ms: int) -> None:
-        """Casts whose answers do not come: who began them begins again."""
+        """What is not confirmed: whoever began it begins again."""
         self._telling = {number: one for number, one in self._telling.items() if one.at_ms >= before_ms}
 
     def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:

@@ -14,7 +14,9 @@ class SonnetSettings(NamedTuple):
     share_ms: int = 2_000
     announce_ms: int = 4_000  # after which a group that hangs below is announced again, if it registers again
     expiry_ms: int = 12_000  # without an announcement or a registration, after which a row is dropped
-    remembered_ms: int = 30_000  # for how long a packet is known again
+    again_ms: int = 3_000  # after which a packet is sent again that is not confirmed
+    attempts: int = 16
+    remembered_ms: int = 90_000  # for how long a packet is known again
     looks_around: int = 3  # registrations, after which another up-stream is tried
     better: float = 0.8  # of the present one's cost, at which another is taken
     ratio: float = (

@@ -18,8 +18,8 @@ from random import Random
 from typing import ClassVar
 
 from tidings.overlay.chord import Notify, Route, State
-from tidings.overlay.core import Effects, Event, Id, Message, Send, SetTimer, Tag
-from tidings.overlay.sonnet_asks import Ask, Degrade, Linked, NeedGroup, Received, Upgrade
+from tidings.overlay.core import Effects, Id, Message, Send, SetTimer, Tag
+from tidings.overlay.sonnet_asks import Ask, Degrade, Linked, NeedGroup, Received, Told, Upgrade
 from tidings.overlay.sonnet_down import Down
 from tidings.overlay.sonnet_messages import (
     AskOffer,
@@ -46,6 +46,7 @@ from tidings.overlay.sonnet_ring import RingMember
 from tidings.overlay.sonnet_settings import SonnetSettings
 
 MAX_ROWS_SENT = 2_000  # in one message
+COMPLETE_PERIODS = 3  # of registrations, in which all have registered anew that have lost their up-stream
 MAX_MEMBERS = 16  # of a down-stream group that are known at a time
 
 REGISTER, SHARE = "register", "share"
@@ -72,11 +73,12 @@ class VirtualNode(RingMember):
         self.asks: list[Ask] = []  # of the host, which takes them after every call
         self.down: dict[int, Down] = {}
         self.is_settled = False  # whether the rows of the group are known here
+        self._complete_ms = 0  # from when on they are all that there are
         self.load = 0.0  # packets sent a second
         self._peers_load = 2 * settings.capacity  # of the group it helps, where it is degraded; taken for overloaded
         self.packets_sent = 0
         self._sent_before = 0
-        self._seen: dict[str, int] = {}  # packets, when
+        self._seen: dict[tuple[str, int], int] = {}  # packets and attempts, when
         self._scores: dict[Id, float] = {}  # that down-stream nodes give this one
         self._round_trip_ms = 0.0  # of the up-stream
         self._asked: dict[Id, int] = {}  # who was asked something that is timed, when
@@ -119,9 +121,17 @@ class VirtualNode(RingMember):
         if self.is_settled or not self.is_linked:
             return []
         if self.is_only or not self.options.shares_rows:
-            self.is_settled = True
+            self._settle_without(now_ms)
             return []
         return self._pass_on(AskRows(self._id), now_ms)
+
+    def _settle_without(self, now_ms: int) -> None:
+        """There is nobody to copy from; but there may have been, and then those below have yet to register anew."""
+        self.is_settled = True
+        self._complete_ms = now_ms + COMPLETE_PERIODS * self.options.register_ms
+
+    def vouches(self, now_ms: int) -> bool:
+        return super().vouches(now_ms) and self.is_settled and self.is_linked and now_ms >= self._complete_ms
 
     def _pass_on(self, message: AskRows, now_ms: int) -> Effects:
         """To the next of the group, once around."""
@@ -181,8 +191,6 @@ class VirtualNode(RingMember):
             assert self.parent is not None
             if self.options.places_ancestors:
                 self.asks.append(NeedGroup(self.parent))
-        elif isinstance(payload, Packet):
-            self.down.pop(group, None)
         return []
 
     def _on_ask_offer(self, sender: Id, message: AskOffer, now_ms: int) -> Effects:
@@ -259,7 +267,7 @@ class VirtualNode(RingMember):
         below = self.down.get(self.degraded_from)
         ratio = (below.size if below is not None else 0.0) / self.group_size
         relieved = max(self.load, self._peers_load) < self.options.capacity / 2 or ratio < self.options.ratio / 2
-        return relieved and self._random.random() < 0.3  # not all at once
+        return relieved and self._random.random() < 0.5  # not all at once
 
     # Down-stream
 
@@ -296,9 +304,14 @@ class VirtualNode(RingMember):
         if row.announced_ms > now_ms - again_ms:
             return []
         row.announced_ms = now_ms
-        return self.cast(Row(group, member, 0, True, row.size), now_ms, confirmed=True)
+        message = Row(group, member, 0, True, row.size)
+        number = self.begin(message, now_ms)
+        return [*self.cast(message, now_ms, number), *self._done(number, 0, now_ms)]
 
     def told_all(self, payload: Message, now_ms: int) -> Effects:
+        if isinstance(payload, Packet):
+            self.asks.append(Told(payload.event.id))
+            return []
         if not isinstance(payload, Row) or payload.group not in self.down:
             return []
         self.down[payload.group].spread = True
@@ -336,7 +349,7 @@ class VirtualNode(RingMember):
 
     def _on_ask_rows(self, sender: Id, message: AskRows, now_ms: int) -> Effects:
         if message.asked_by == self._id:
-            self.is_settled = True  # it has been once around: all are new, and there are no rows
+            self._settle_without(now_ms)  # it has been once around: all are new
             return []
         return self._tell_rows(message.asked_by, True, now_ms) if self.is_settled else self._pass_on(message, now_ms)
 
@@ -363,7 +376,7 @@ class VirtualNode(RingMember):
         known = {id for row in self.down.values() for id in row.members}
         self._scores = {id: score for id, score in self._scores.items() if id in known}
         forgotten = now_ms - self.options.remembered_ms
-        self._seen = {event: at for event, at in self._seen.items() if at >= forgotten}
+        self._seen = {packet: at for packet, at in self._seen.items() if at >= forgotten}
         self._asked = {id: at for id, at in self._asked.items() if at >= forgotten}
         self.forget_tellings(now_ms - self.options.expiry_ms)
         sent, self._sent_before = self.packets_sent - self._sent_before, self.packets_sent
@@ -378,19 +391,24 @@ class VirtualNode(RingMember):
     def _on_packet(self, sender: Id, message: Packet, now_ms: int) -> Effects:
         """From up-stream, or as the first of all (section 3.2)."""
         peer = self.after_in_group if self.after_in_group is not None else self.before_in_group
+        number = self._answer_to(sender, message.number, message, now_ms)
+        packet = message._replace(number=number)
         if not (self.is_settled and self.is_linked) and peer is not None and sender != peer:
-            return [Send(peer, message)]  # whoever knows what hangs below
-        if self._has_seen(message.event, now_ms):
-            return []
-        effects = self._send_down(message, now_ms)
-        if self.lineage.is_zero:
-            return effects
-        self.asks.append(Received(message.event))
-        return [*effects, *self.cast(message, now_ms)]
+            self.expect(number)
+            return [Send(peer, packet)]  # whoever knows what hangs below
+        if self._has_seen(message, now_ms):
+            return self._done(number, 0, now_ms)  # whoever sent it here before is told when all below have it
+        effects = self._send_down(packet, now_ms)
+        self.expect(number, len(effects))
+        if not self.lineage.is_zero:
+            self.asks.append(Received(message.event))
+            effects += self.cast(packet, now_ms, number)
+        return [*effects, *self._done(number, 0, now_ms)]
 
-    def _has_seen(self, event: Event, now_ms: int) -> bool:
-        seen = event.id in self._seen
-        self._seen[event.id] = now_ms
+    def _has_seen(self, packet: Packet, now_ms: int) -> bool:
+        key = (packet.event.id, packet.attempt)
+        seen = key in self._seen
+        self._seen[key] = now_ms
         return seen and self.options.once_down
 
     def _send_down(self, message: Packet, now_ms: int) -> Effects:
@@ -418,7 +436,7 @@ class VirtualNode(RingMember):
             self.down.pop(payload.group, None)
             return []
         assert isinstance(payload, Packet)
-        if self._has_seen(payload.event, now_ms):
+        if self._has_seen(payload, now_ms):
             return []
         self.asks.append(Received(payload.event))
         return [] if self.options.once_down else self._send_down(payload, now_ms)

@@ -258,7 +258,7 @@ def _cuts(path: Path, segments: int) -> tuple[int, ...]:
     return tuple(int(place) for place in edges_at_quantiles(known, segments))
 
 
-def _restore_log(before: BlueDoveNode, after: BlueDoveNode) -> None:
+def _restore_log(before: Any, after: Any) -> None:
     after.log = before.log
 
 
@@ -304,7 +304,7 @@ def _clusters_at_rest(world: World, plan: Plan) -> None:
 def _sonnet(variant: Variant) -> System:
     return System(
         sonnet.sonnet_node(variant), sonnet.seat_hosts, sonnet.checkers, sonnet.at_rest, sonnet.may_fail,
-        sonnet.BITS, sonnet.BUGS, least=4,
+        sonnet.BITS, sonnet.BUGS, least=4, lossless=True, restore=_restore_log,
     )  # fmt: skip
 
 

@@ -148,15 +148,25 @@ def members_of(world: World) -> dict[Id, VirtualNode]:
     return {id: node for host in hosts for id, node in host.virtual.items() if node.is_member and not node.is_leaving}
 
 
+def _has_just_left(world: World, id: Id) -> bool:
+    host = world.nodes.get(host_of(id))
+    return isinstance(host, SonnetNode) and id in host.virtual and host.virtual[id].is_leaving
+
+
 def ring_at_rest(world: World) -> None:
     members = members_of(world)
     ring = sorted(members)
     for id, after in pairwise((*ring, ring[0])):
-        if members[id].successors[0] != after and len(ring) > 1:
+        if (
+            members[id].successors[0] != after
+            and len(ring) > 1
+            and not _has_just_left(world, members[id].successors[0])
+        ):
             what = f"virtual node {id:x} is followed by {after:x}, not {members[id].successors[0]:x}"
             raise Violation("IdealRing", what, world.now_ms)
-        if members[after].predecessor != id:
-            what = f"virtual node {after:x} is preceded by {id:x}, not {members[after].predecessor}"
+        before = members[after].predecessor
+        if before != id and not (before is not None and _has_just_left(world, before)):
+            what = f"virtual node {after:x} is preceded by {id:x}, not {before}"
             raise Violation("IdealRing", what, world.now_ms)
 
 
