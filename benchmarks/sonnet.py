@@ -51,10 +51,12 @@ from tidings.testing.data import DataMissing
 from tidings.testing.xml_workloads import XML_WORKLOADS
 
 SEED = 7
-DOCUMENTS = 150
-BUSY_DOCUMENTS = 1_200  # of which the last 600 are measured, when nodes have degraded that do
-BUSY_EVERY_MS = 25
-SLOW = ChordSettings(bits=RING_BITS, successors=4, stabilize_ms=60_000, fingers_ms=1 << 30)  # the ring is at rest
+DOCUMENTS = 100
+BUSY_DOCUMENTS = 240  # of which the second half is measured, when nodes have degraded that do
+BUSY_EVERY_MS = 100
+# The ring is at rest, and so are the rows.
+SLOW = ChordSettings(bits=RING_BITS, successors=4, stabilize_ms=60_000, fingers_ms=1 << 30)
+AT_REST = SonnetSettings(SLOW, announce_ms=60_000, expiry_ms=180_000)
 BITS = 40
 
 
@@ -96,7 +98,7 @@ def hosts_of(workload: Workload, random: Random, variant: Variant, settings: Son
 
 def sonnet(workload: Workload, variant: Variant = "ranks", *, anywhere: bool = True) -> dict[str, Any]:
     random = Random(SEED)
-    hosts = hosts_of(workload, random, variant, SonnetSettings(SLOW, enters_anywhere=anywhere))
+    hosts = hosts_of(workload, random, variant, AT_REST._replace(enters_anywhere=anywhere))
     world = World(random, Network(random))
     world.nodes = {host.id: host for host in hosts}
     _publish(world, hosts, workload.documents, workload)
@@ -111,7 +113,7 @@ def busy(workload: Workload, *, degrades: bool) -> dict[str, Any]:
     """Documents come fast; what is measured is the second half of the time."""
     random = Random(SEED)
     rate = 1_000 / BUSY_EVERY_MS
-    settings = SonnetSettings(SLOW, capacity=rate / 2, degrades=degrades, register_ms=2_000, looks_around=1_000)
+    settings = AT_REST._replace(capacity=rate / 2, degrades=degrades, looks_around=1_000)
     hosts = hosts_of(workload, random, "ranks", settings)
     world = World(random, Network(random))
     for host in hosts:
@@ -143,7 +145,7 @@ def busy(workload: Workload, *, degrades: bool) -> dict[str, Any]:
 def flooding(workload: Workload) -> dict[str, Any]:
     """Every document to everybody, over the ring's own broadcast."""
     random = Random(SEED)
-    hosts = hosts_of(workload, random, "ranks", SonnetSettings(SLOW))
+    hosts = hosts_of(workload, random, "ranks", AT_REST)
     world = World(random, Network(random))
     world.nodes = {host.id: host for host in hosts}
     for number, name in enumerate(workload.documents):

@@ -88,7 +88,7 @@ class SonnetNode(Dispatching):
         self.own: dict[str, Own] = {}
         self._owner: dict[Id, str] = {}  # virtual node → subscription
         self.placeholders: dict[int, Id] = {}  # group → virtual node
-        self._delivered: dict[tuple[str, str], int] = {}
+        self._filtered: dict[tuple[str, str], int] = {}  # subscription and event, when
         self.log: PublicationLog = log if log is not None else MemoryLog()
         self._untold: dict[str, Packet] = {}  # published here, and not confirmed
         self._is_ready = False
@@ -201,16 +201,11 @@ class SonnetNode(Dispatching):
     def _filter(self, node: VirtualNode, event: Event, now_ms: int) -> Effects:
         """The upper layer: what the query is exactly satisfied by goes to the user (section 2)."""
         name = self._owner.get(node.id)
-        if name is None:
+        if name is None or ((name, event.id) in self._filtered and self.options.once_down):
             return []
+        self._filtered[name, event.id] = now_ms
         self.received += 1
-        if not self.paths.holds(self.own[name].text, event):
-            return []
-        if self.options.once_down:
-            if (name, event.id) in self._delivered:
-                return []
-            self._delivered[name, event.id] = now_ms
-        return [Deliver(name, event)]
+        return [Deliver(name, event)] if self.paths.holds(self.own[name].text, event) else []
 
     # What virtual nodes say and ask
 
@@ -350,7 +345,7 @@ class SonnetNode(Dispatching):
             if needless and node.is_linked and node.born_ms < young and self._random.random() < 0.5:
                 effects += self._remove(node, now_ms)  # not all at once, where several were made at once
         horizon = now_ms - self.options.remembered_ms
-        self._delivered = {key: at for key, at in self._delivered.items() if at >= horizon}
+        self._filtered = {key: at for key, at in self._filtered.items() if at >= horizon}
         return effects
 
 

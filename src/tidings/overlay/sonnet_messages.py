@@ -89,11 +89,12 @@ class Register(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """`rooted`: packets find their way from every 0-node to the receiver's group."""
+    """`rooted`: packets find their way from every 0-node to the receiver's group. And how the sender's group fares."""
 
     rooted: bool
     load: float
     size: float
+    below: float  # how many nodes it serves
 
 
 class Unregister(NamedTuple):

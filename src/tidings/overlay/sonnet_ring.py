@@ -21,6 +21,7 @@ from tidings.overlay.chord import (
     ChordSettings,
     FindSuccessor,
     FoundSuccessor,
+    Leaving,
     Notify,
     Route,
     State,
@@ -32,6 +33,7 @@ from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Range, host_of, nod
 from tidings.rendezvous.sonnet_digest import Variant
 
 MAX_LIST = 32  # successors, however few hosts they are on
+ENOUGH_TO_ESTIMATE = 3  # members of a group that are known, to guess how many there are; fewer may be near by chance
 LINK_MS = 200  # between two looks for one's place
 
 LINK = "link"
@@ -159,11 +161,22 @@ class RingMember(ChordNode):
 
     def _bury(self, dead: Id, now_ms: int) -> Effects:
         """Rather than be alone, take the next node that is known at all for the successor, until a nearer one tells."""
-        self._in_doubt = self._in_doubt or (self.is_member and self.successors[0] == dead)
+        lost = self.is_member and self.successors[0] == dead
         effects = super()._bury(dead, now_ms)
         if self.is_alone and self._distances:
             self.successors = ((self._id + self._distances[0]) & self._mask,)
-        return effects
+        if not lost:
+            return effects
+        self._in_doubt = True
+        return [*effects, *self._ask_successor()]
+
+    def _on_leaving(self, sender: Id, message: Leaving, now_ms: int) -> Effects:
+        """Who comes after a node that has left is told at once whom it has before it now."""
+        followed = self.is_member and self.successors[0] == sender
+        effects = super()._on_leaving(sender, message, now_ms)
+        if not followed or self.is_alone:
+            return effects
+        return [*effects, Send(self.successors[0], Notify()), *self._ask_successor()]
 
     def forget_host(self, host: Id, now_ms: int) -> Effects:
         """All virtual nodes of a host that is not there: they have gone together."""
@@ -220,8 +233,8 @@ class RingMember(ChordNode):
         low = self.before_in_group if self.before_in_group is not None else self._id
         high = max(ahead, default=self._id)
         counted = len(ahead) + (self.before_in_group is not None)
-        if high == low:
-            return 1.0
+        if counted < ENOUGH_TO_ESTIMATE:
+            return 1.0 + counted
         return max(1.0 + counted, counted * (self.range.high - self.range.low) / (high - low))
 
     def key_in(self, group: int) -> Id:

@@ -19,9 +19,7 @@ class SonnetSettings(NamedTuple):
     remembered_ms: int = 90_000  # for how long a packet is known again
     looks_around: int = 3  # registrations, after which another up-stream is tried
     better: float = 0.8  # of the present one's cost, at which another is taken
-    ratio: float = (
-        8.0  # θ: of the sizes of a group and its parent's, beyond which it degrades where the parent is overloaded
-    )
+    ratio: float = 8.0  # θ: of those who are served to those who serve them, beyond which nodes degrade
     capacity: float = 200.0  # packets sent a second, beyond which a node is overloaded
     enters_anywhere: bool = True  # False: every packet enters at the first 0-node
     degrades: bool = True

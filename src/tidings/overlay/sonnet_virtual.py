@@ -169,7 +169,7 @@ class VirtualNode(RingMember):
 
     def _tell_rooted(self, now_ms: int) -> Effects:
         """To those who registered here: they need not ask again to hear of it."""
-        told = Registered(True, self.load, self.group_size)
+        told = Registered(True, self.load, self.group_size, self.below_size)
         rows = [row for row in self.down.values() if row.spread]
         return [Send(id, told) for row in rows for id in row.members if id in self._scores]
 
@@ -247,14 +247,21 @@ class VirtualNode(RingMember):
         return []
 
     def _should_degrade(self, upstream: Registered) -> bool:
-        """As many of the group as would make up for the difference (section 3.3.2), each by chance."""
-        options, size = self.options, self.group_size
-        if not options.degrades or upstream.load <= options.capacity or size <= options.ratio * upstream.size:
+        """Where the group above is overloaded, and far fewer than those that it serves (section 3.3.2).
+
+        Each by chance, so that as many do as would make up for the difference.
+        """
+        options = self.options
+        wanted = upstream.below / options.ratio - upstream.size
+        if not options.degrades or upstream.load <= options.capacity or wanted <= 0:
             return False
         if self.parent is None or self.parent.is_zero or self.degraded_from is not None:
             return False
-        wanted = size / options.ratio - upstream.size
-        return self._random.random() < wanted / size
+        return self._random.random() < wanted / upstream.below
+
+    @property
+    def below_size(self) -> float:
+        return sum(row.size for row in self.down.values())
 
     def _ask_a_peer(self, now_ms: int) -> Effects:
         """A degraded node asks one after the other of the group that it helps whether it is still overloaded."""
@@ -264,9 +271,8 @@ class VirtualNode(RingMember):
     def _should_upgrade(self) -> bool:
         if self.degraded_from is None:
             return False
-        below = self.down.get(self.degraded_from)
-        ratio = (below.size if below is not None else 0.0) / self.group_size
-        relieved = max(self.load, self._peers_load) < self.options.capacity / 2 or ratio < self.options.ratio / 2
+        fewer = self.below_size / self.group_size < self.options.ratio / 2
+        relieved = max(self.load, self._peers_load) < self.options.capacity / 2 or fewer
         return relieved and self._random.random() < 0.5  # not all at once
 
     # Down-stream
@@ -283,7 +289,7 @@ class VirtualNode(RingMember):
         self._scores[sender] = message.score
         effects = self._announce(message.group, row, sender, now_ms)
         rooted = self.rooted and row.spread
-        return [*effects, Send(sender, Registered(rooted, self.load, self.group_size))]
+        return [*effects, Send(sender, Registered(rooted, self.load, self.group_size, self.below_size))]
 
     def _row(self, group: int, age_ms: int, now_ms: int) -> Down | None:
         """The row of a group, made where there is none; None where the group does not hang below this one."""
