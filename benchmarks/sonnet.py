@@ -113,7 +113,9 @@ def busy(workload: Workload, *, degrades: bool) -> dict[str, Any]:
     """Documents come fast; what is measured is the second half of the time."""
     random = Random(SEED)
     rate = 1_000 / BUSY_EVERY_MS
-    settings = AT_REST._replace(capacity=rate / 2, degrades=degrades, looks_around=1_000)
+    settings = AT_REST._replace(
+        chord=SLOW._replace(stabilize_ms=2_000), capacity=rate / 2, degrades=degrades, looks_around=1_000
+    )
     hosts = hosts_of(workload, random, "ranks", settings)
     world = World(random, Network(random))
     for host in hosts:

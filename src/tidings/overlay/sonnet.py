@@ -278,10 +278,9 @@ class SonnetNode(Dispatching):
                 case Linked():
                     carried += self._serve_own(node, now_ms)
                 case Degrade():
-                    carried += self._move(node, node.parent, now_ms)
+                    carried += self._degrade(node, now_ms)
                 case Upgrade():
-                    name = self._owner.get(node.id)
-                    carried += self._move(node, self.own[name].lineage if name is not None else None, now_ms)
+                    carried += self._upgrade(node, now_ms)
         return [*carried, *self._progress(node, now_ms)]
 
     def _progress(self, node: VirtualNode, now_ms: int) -> Effects:
@@ -289,9 +288,10 @@ class SonnetNode(Dispatching):
         if node is self.zero and not self._is_ready and node.is_member and node.is_settled:
             self._is_ready = True
             effects: Effects = [Ready()]
-            for event in self.log.pending():  # published before a crash, and not confirmed
-                self._untold[event.id] = self.paths.packet(event)
-                effects += self._send(event.id, 0, now_ms)
+            for event in self.log.pending():
+                if event.id not in self._untold:  # published before a crash, and not confirmed
+                    self._untold[event.id] = self.paths.packet(event)
+                    effects += self._send(event.id, 0, now_ms)
             return effects
         name = self._owner.get(node.id)
         if name is None or node.is_leaving or not node.rooted:
@@ -321,12 +321,27 @@ class SonnetNode(Dispatching):
         self.placeholders[node.group] = node.id
         return self._join(node, now_ms)
 
-    def _move(self, node: VirtualNode, lineage: Lineage | None, now_ms: int) -> Effects:
-        """Have the subscription of a virtual node served in another group as well, and then only there."""
-        name = self._owner.get(node.id)
-        if name is None or lineage is None or self.own[name].moving is not None:
+    def _degrade(self, node: VirtualNode, now_ms: int) -> Effects:
+        """A placeholder, which others hang below, stays where it is: its host helps in the group above beside it."""
+        assert node.parent is not None
+        if node.id in self._owner:
+            return self._move(node, node.parent, now_ms)
+        if node.parent.group in self.placeholders:
             return []
+        effects = self._hold_place(node.parent, now_ms)
+        self.virtual[self.placeholders[node.parent.group]].degraded_from = node.group
+        return effects
+
+    def _upgrade(self, node: VirtualNode, now_ms: int) -> Effects:
+        name = self._owner.get(node.id)
+        return self._remove(node, now_ms) if name is None else self._move(node, self.own[name].lineage, now_ms)
+
+    def _move(self, node: VirtualNode, lineage: Lineage, now_ms: int) -> Effects:
+        """Have the subscription of a virtual node served in another group as well, and then only there."""
+        name = self._owner[node.id]
         own = self.own[name]
+        if own.moving is not None:
+            return []
         moved = self._make(lineage, name)
         moved.degraded_from = own.lineage.group if lineage.group != own.lineage.group else None
         own.moving = moved.id
@@ -341,7 +356,7 @@ class SonnetNode(Dispatching):
         young = now_ms - GRACE_PERIODS * self.options.register_ms
         for id in list(self.placeholders.values()):
             node = self.virtual[id]
-            needless = not node.down or node.before_in_group is not None
+            needless = not node.down or (node.before_in_group is not None and node.degraded_from is None)
             if needless and node.is_linked and node.born_ms < young and self._random.random() < 0.5:
                 effects += self._remove(node, now_ms)  # not all at once, where several were made at once
         horizon = now_ms - self.options.remembered_ms

@@ -12,9 +12,7 @@ from random import Random
 from tidings.overlay.core import Id
 from tidings.overlay.sonnet import SonnetNode
 from tidings.overlay.sonnet_paths import Lineage
-from tidings.overlay.sonnet_virtual import VirtualNode
-
-ZERO_NODE_MEMBERS = 4  # of a down-stream group that a node knows which nobody of it chose
+from tidings.overlay.sonnet_virtual import FEW_MEMBERS, VirtualNode
 
 
 def seat_at_rest(
@@ -54,4 +52,4 @@ def _link(members: list[VirtualNode], above: list[VirtualNode], random: Random) 
         if above:
             node.seat_below(random.choice(above), len(members))
     for node in above:
-        node.seat_row(members[0].group, random.sample(members, min(ZERO_NODE_MEMBERS, len(members))), len(members))
+        node.seat_row(members[0].group, random.sample(members, min(FEW_MEMBERS, len(members))), len(members))

@@ -47,6 +47,7 @@ from tidings.overlay.sonnet_settings import SonnetSettings
 
 MAX_ROWS_SENT = 2_000  # in one message
 COMPLETE_PERIODS = 3  # of registrations, in which all have registered anew that have lost their up-stream
+FEW_MEMBERS = 4  # of a down-stream group: with so many known, a packet finds one, and not always the same
 MAX_MEMBERS = 16  # of a down-stream group that are known at a time
 
 REGISTER, SHARE = "register", "share"
@@ -281,6 +282,8 @@ class VirtualNode(RingMember):
         row = self._row(message.group, 0, now_ms)
         if row is None or group_of(sender, self.variant) != message.group:
             return []
+        if sender not in row.members and len(row.members) < FEW_MEMBERS:
+            row.announced_ms = min(row.announced_ms, now_ms - self.options.announce_ms)  # others may need it as well
         row.members.pop(sender, None)
         row.members[sender] = now_ms
         row.size = message.size
@@ -343,8 +346,8 @@ class VirtualNode(RingMember):
         if row is not None:
             row.spread = row.spread or message.spread
             row.size = message.size
-            if not row.members and message.member is not None:
-                row.members[message.member] = now_ms - message.age_ms
+            if message.member is not None and len(row.members) < FEW_MEMBERS:
+                row.members.setdefault(message.member, now_ms - message.age_ms)
         return []
 
     def _rows(self, now_ms: int) -> list[Row]:
