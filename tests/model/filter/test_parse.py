@@ -169,6 +169,11 @@ def test_names_are_found_as_spark_finds_them(text: str) -> None:
         ("x" * 100_000 + " = 1", "filter: unknown attribute 'xxxxx"),
         ("*", "filter"),
         ("address.* = 1", "filter"),
+        ("i > 5D.i", "filter: unexpected '.' after what is no attribute at column 5"),
+        ("st = 'x'.st", "filter: unexpected '.' after what is no attribute at column 6"),
+        ("i > TRUE.i", "filter: unexpected '.' after what is no attribute at column 10"),
+        ("i > l.OR", "filter: unexpected 'OR' at column 5; write `OR` if it is a name"),
+        ("i BETWEEN 5D. AND 9", "filter: unexpected '.' after what is no attribute at column 11"),
     ],
 )
 def test_a_bad_filter_is_refused_with_its_place_and_what_to_do(text: str, message: str) -> None:

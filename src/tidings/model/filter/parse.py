@@ -22,7 +22,17 @@ from tidings.errors import DomainError, FilterError, did_you_mean
 from tidings.model import types
 from tidings.model.domain import Domain
 from tidings.model.filter import coerce
-from tidings.model.filter.lexer import FUNCTIONS, INSTEAD, MAX_LEVELS, PREFIX_MAP, Lexed, lex, shortened, too_deep
+from tidings.model.filter.lexer import (
+    FUNCTIONS,
+    INSTEAD,
+    KEYWORDS,
+    MAX_LEVELS,
+    PREFIX_MAP,
+    Lexed,
+    lex,
+    shortened,
+    too_deep,
+)
 from tidings.model.filter.path_arguments import prefixes_of, read_path
 from tidings.model.filter.tree import (
     And,
@@ -166,9 +176,14 @@ class _Resolver:
     def _reference(self, syntax: exp.Expr) -> Expression:
         alone = type(syntax) is exp.Column and len(syntax.args) == 1
         identifiers: list[exp.Expr] = [syntax.this] if alone else syntax.parts  # type: ignore[attr-defined]
+        if not alone and not isinstance(_before_points(syntax), exp.Column):
+            raise FilterError("unexpected '.' after what is no attribute", column=self._column_of(syntax))
         for identifier in identifiers:
             if not isinstance(identifier, exp.Identifier):
                 raise FilterError("unexpected '*'", column=self._column_of(syntax), hint="name an attribute")
+            if identifier.this.upper() in KEYWORDS:
+                hint = f"write `{identifier.this}` if it is a name"
+                raise FilterError(f"unexpected '{identifier.this}'", column=self._column_of(syntax), hint=hint)
         names = [self._lexed.names[int(identifier.this[1:])] for identifier in identifiers]
         parts, column = tuple([name for name, _ in names]), names[0][1]
         name = shortened(".".join(parts))
@@ -446,6 +461,12 @@ class _Resolver:
             elif "start" in node.meta:
                 places.append(self._lexed.token_at(int(node.meta["start"])).at)
         return min(places, default=1)
+
+
+def _before_points(syntax: exp.Expr) -> exp.Expr:
+    while isinstance(syntax, exp.Dot | exp.Paren):
+        syntax = syntax.this
+    return syntax
 
 
 def _says_more(syntax: exp.Expr) -> bool:
