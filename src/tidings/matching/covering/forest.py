@@ -142,12 +142,6 @@ def _planted(members: Numbers, held: Numbers, sizes: Numbers, rectangles: Rectan
 
 
 @numba.njit(cache=True, nogil=True)
-def _coordinate(rectangle: int, which: int, size: int, offsets: Any, lows: Any, highs: Any) -> Any:
-    base = offsets[rectangle]
-    return lows[base + which] if which < size else highs[base + which - size]
-
-
-@numba.njit(cache=True, nogil=True)
 def _plant(
     members: Any, held: Any, sizes: Any, width: int, offsets: Any, lows: Any, highs: Any,
     roots: Any, first: Any, last: Any, right: Any, bounds_at: Any, bounds: Any,
@@ -157,12 +151,18 @@ def _plant(
     least, most = np.empty(2 * width, np.int64), np.empty(2 * width, np.int64)
     extent = np.empty(2 * width)
     for number in range(len(sizes)):
-        if held[number] == held[number + 1]:
+        base, count, size = held[number], held[number + 1] - held[number], sizes[number]
+        if count == 0:
             continue
-        size = sizes[number]
+        # Members are moved together with their coordinates: to follow them from node to node would miss the caches.
+        points = np.empty((count, 2 * size), np.int64)
+        for at in range(count):
+            row = offsets[members[base + at]]
+            for which in range(size):
+                points[at, which], points[at, size + which] = lows[row + which], highs[row + which]
         roots[number] = used
         top = 1
-        waiting[0, 0], waiting[0, 1], waiting[0, 2] = held[number], held[number + 1], -1
+        waiting[0, 0], waiting[0, 1], waiting[0, 2] = 0, count, -1
         whole = True
         while top > 0:
             top -= 1
@@ -171,12 +171,12 @@ def _plant(
             used += 1
             if parent >= 0:
                 right[parent] = node
-            first[node], last[node], bounds_at[node] = begin, end, filled
+            first[node], last[node], bounds_at[node] = base + begin, base + end, filled
             for which in range(2 * size):
-                least[which] = most[which] = _coordinate(members[begin], which, size, offsets, lows, highs)
+                least[which] = most[which] = points[begin, which]
             for at in range(begin + 1, end):
                 for which in range(2 * size):
-                    value = _coordinate(members[at], which, size, offsets, lows, highs)
+                    value = points[at, which]
                     least[which], most[which] = min(least[which], value), max(most[which], value)
             for which in range(size):
                 bounds[filled + which], bounds[filled + size + which] = least[which], most[size + which]
@@ -192,7 +192,7 @@ def _plant(
             if end - begin <= _LEAF or split < 0:
                 continue
             middle = (begin + end) // 2
-            _select(members, begin, end - 1, middle, split, size, offsets, lows, highs)
+            _select(points, members[base : base + count], begin, end - 1, middle, split)
             waiting[top, 0], waiting[top, 1], waiting[top, 2] = middle, end, node
             waiting[top + 1, 0], waiting[top + 1, 1], waiting[top + 1, 2] = begin, middle, -1
             top += 2
@@ -200,20 +200,20 @@ def _plant(
 
 
 @numba.njit(cache=True, nogil=True)
-def _select(
-    members: Any, low: int, high: int, wanted: int, which: int, size: int, offsets: Any, lows: Any, highs: Any
-) -> None:
+def _select(points: Any, members: Any, low: int, high: int, wanted: int, which: int) -> None:
     """Hoare's quickselect: what comes before `wanted` is no greater on a coordinate, and what comes after no less."""
     while low < high:
-        pivot = _coordinate(members[(low + high) // 2], which, size, offsets, lows, highs)
+        pivot = points[(low + high) // 2, which]
         i, j = low, high
         while i <= j:
-            while _coordinate(members[i], which, size, offsets, lows, highs) < pivot:
+            while points[i, which] < pivot:
                 i += 1
-            while _coordinate(members[j], which, size, offsets, lows, highs) > pivot:
+            while points[j, which] > pivot:
                 j -= 1
             if i <= j:
                 members[i], members[j] = members[j], members[i]
+                for each in range(points.shape[1]):
+                    points[i, each], points[j, each] = points[j, each], points[i, each]
                 i += 1
                 j -= 1
         if wanted <= j:
