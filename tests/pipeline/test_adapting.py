@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,14 @@ from pyspark.sql import SparkSession
 
 from tidings.errors import EventError
 from tidings.matching.matcher import Matcher
+from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
 from tidings.model.filter.compile import compile_filters
+from tidings.model.filter.sql import literal_to_sql
+from tidings.model.types import STRING
 from tidings.pipeline import PipelineError
 from tidings.pipeline.adapting import Adapted, adapt
-from tidings.pipeline.adapting_view import publish, published, write
+from tidings.pipeline.adapting_view import publish, published, told, write
 from tidings.pipeline.mailbox_groups import group_mailboxes
 from tidings.rendezvous.interface import view_to_dict
 from tidings.rendezvous.meeting import meet
@@ -124,3 +128,16 @@ def test_wrong_use_is_told(spark: SparkSession) -> None:
         adapt(subscriptions)
     with pytest.raises(PipelineError, match="nothing to adapt to"):
         adapt(subscriptions.limit(0), domain=MIXED.domain)
+
+
+def test_paths_over_xml_are_divided_by_their_beginnings_and_the_report_says_how_evenly(spark: SparkSession) -> None:
+    paths = [f"/rss/item[author = 'A{n % 9}']" for n in range(40)] + ["//isbn"] * 5
+    texts = [f"xpath_boolean(body, {literal_to_sql(path, STRING)})" for path in paths]
+    items = [f"<rss><item><author>A{n % 9}</author></item></rss>" for n in range(30)]
+    subscriptions = spark.createDataFrame(pa.table({"id": range(len(texts)), "filter": texts}))
+    events = spark.createDataFrame(pa.table({"body": [*items, *["<book><isbn/></book>"] * 10]}))
+    found = adapt(subscriptions, events, domain=Domain("news", [Attribute("body", "string")]), names=["sonnet"])
+    evenly = r"the largest partition has \d+%, and 100% of those by token"
+    assert re.fullmatch(rf"by \d beginnings of paths and 1 token in body; {evenly}", told(found.views["sonnet"]))
+    other = adapt(spark.createDataFrame(table(MIXED).slice(0, 50)), domain=MIXED.domain, names=["sonnet"])
+    assert told(other.views["sonnet"]) == "by no path over XML"

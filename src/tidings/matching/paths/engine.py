@@ -6,6 +6,7 @@ other conditions they stay residuals, which look their answers up in an index th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -21,8 +22,9 @@ from tidings.matching.paths.index import PathIndex, build_path_index
 from tidings.model.filter.residuals import ResidualBuilder, Residuals
 from tidings.model.filter.tree import Expression, Literal, Path, Reference, XPathBoolean, operands_of
 
-# What reading a node costs, walking the trie there, and noting a path that holds: measured on the XML workloads.
-_READ_NS, _WALK_NS, _FOUND_NS = 1_500.0, 400.0, 5.0
+# What reading a node costs, walking the trie there for each doubling of the paths, and noting a path that holds: about
+# what the XML workloads were measured to take.
+_READ_NS, _WALK_NS, _FOUND_NS = 1_300.0, 500.0, 3.0
 _SAMPLE = 64  # documents
 _NODES = 50  # of a document, where none is known
 
@@ -41,14 +43,15 @@ class PathEngine:
 
     def estimated_ns(self, sample: Columns | None) -> float:
         """What an event costs, by the nodes of sampled documents and the paths that hold in them."""
+        node_ns = _READ_NS + _WALK_NS * math.log2(1 + self.index.count)
         count = 0 if sample is None else min(_SAMPLE, sample.batch.count)
         if sample is None or not count:
-            return _NODES * (_READ_NS + _WALK_NS)
+            return _NODES * node_ns
         nodes = found = 0
         for _, documents, start, end in Columns(sample.batch.part(0, count)).documents(self.path).parts(0, count):
             nodes += int(documents.roots[end] - documents.roots[start])
             found += int(self.index.match(documents, start, end)[0][-1])
-        return (nodes * (_READ_NS + _WALK_NS) + found * _FOUND_NS) / count
+        return (nodes * node_ns + found * _FOUND_NS) / count
 
     def match(self, columns: Columns, start: int, end: int, runs: Runs) -> int:
         """Add the slots of the events from `start` to `end`, which are numbered from `start`; answers how many."""

@@ -106,7 +106,7 @@ class View:
         if not self.groups:
             return "no path over XML"
         tokens = sum(not group.length for _, group in self.groups)
-        said = f"{len(self.groups) - tokens:,} beginnings of paths and {tokens:,} tokens in "
+        said = f"{len(self.groups) - tokens:,} beginnings of paths and {tokens:,} token{'s' * (tokens != 1)} in "
         said += f"{', '.join(map(path_text, self.paths))}; the largest partition has {self.largest:.0%}"
         return said + (f", and {self.largest_of_tokens:.0%} of those by token" if tokens else "")
 
