@@ -53,7 +53,7 @@ def test_feeds_are_split_into_items_once_each_and_what_is_none_is_told_with_a_re
     assert again.count() == len(rows)
 
 
-@pytest.mark.parametrize("remember", [None, "30 days"])
+@pytest.mark.parametrize("remember", [None, pytest.param("30 days", marks=pytest.mark.long)])
 def test_a_stream_of_feeds_delivers_each_version_of_an_item_once_over_restarts(
     spark: SparkSession, tmp_path: Path, remember: str | None
 ) -> None:

@@ -111,5 +111,3 @@ def test_sonnet_finds_what_lxml_finds_and_documents_go_where_their_groups_are(sp
     pairs = pipeline.match(frame, index, placement="sonnet", output="pairs").select("n", "subscription").collect()
     assert sorted((row["n"], row["subscription"]) for row in pairs) == sorted(judged)
     assert len(judged) > 300
-    counts = pipeline.match(frame, index, placement="sonnet", output="counts").select("n", "matches").collect()
-    assert {row["n"]: row["matches"] for row in counts} == {n: sum(m == n for m, _ in judged) for n in range(80)}
