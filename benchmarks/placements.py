@@ -28,6 +28,7 @@ import argparse
 import json
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -40,9 +41,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from benchmarks.memory import command_of, tree_mib
 from benchmarks.placements_sql import Formulations
 from benchmarks.record import write
-from benchmarks.spark_matching import PeakMemory, tree_cpu_seconds
+from benchmarks.spark_matching import tree_cpu_seconds
 from tidings import pipeline
 from tidings.matching.matcher import Matcher
 from tidings.model.event import EventBatch, read_events
@@ -339,7 +341,7 @@ class Bench:
 
     def _timed(self, work: Callable[[], object], events: int) -> dict[str, Any]:
         start, cpu = time.perf_counter(), tree_cpu_seconds()
-        with PeakMemory() as memory:
+        with ExecutorMemory(self.spark.sparkContext._gateway.proc.pid) as memory:
             work()
         seconds, cpu_seconds = time.perf_counter() - start, tree_cpu_seconds() - cpu
         return {
@@ -349,7 +351,8 @@ class Bench:
             "cpu_share": round(
                 cpu_seconds / seconds / CORES, 2
             ),  # less than 1: others had the machine, or a core waited
-            "peak_mib": round(memory.peak / 2**20),
+            "executors_mib": round(memory.executors_mib),
+            "workers_mib": round(memory.workers_mib),
         }
 
     def _counted(self, index: Index, placement: str) -> tuple[int, int]:
@@ -426,6 +429,33 @@ def _met(view: View, placed: Placed, events: EventBatch) -> tuple[float, float |
         return float(found.sum() / events.count), None
     work = np.bincount(np.repeat(visits.partitions, np.diff(visits.offsets)), found, view.partitions)
     return float(found.sum() / events.count), round(float(work.max() / max(work.mean(), 1e-9)), 2)
+
+
+class ExecutorMemory:
+    """The most that both executors have together, and of that their Python workers; looked at twice a second."""
+
+    def __init__(self, driver: int) -> None:
+        self.executors_mib = self.workers_mib = 0.0
+        self._driver = driver  # the JVM that executors are started by
+        self._done = threading.Event()
+
+    def __enter__(self) -> ExecutorMemory:
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        while True:
+            found = {process: mib for process, mib in tree_mib(self._driver).items() if process != self._driver}
+            workers = sum(mib for process, mib in found.items() if "pyspark" in command_of(process).split("java")[0])
+            self.executors_mib = max(self.executors_mib, sum(found.values()))
+            self.workers_mib = max(self.workers_mib, workers)
+            if self._done.wait(0.5):
+                return
 
 
 def _taken(work: Callable[[int], None], count: int) -> float:

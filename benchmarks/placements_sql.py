@@ -45,12 +45,13 @@ class Formulations:
         self._all = spark.createDataFrame(table).repartition(8).cache()
         self._keyed = self._all.where("key_attribute IS NOT NULL").cache()
         self._unkeyed = self._all.where("key_attribute IS NULL").cache()
-        self._unkeyed_count = self._unkeyed.count()
-        self._keyed_count, _ = self._keyed.count(), self._all.count()
+        self._once = self._all.dropDuplicates(["subscription"]).cache()
+        self._unkeyed_count, self._keyed_count = self._unkeyed.count(), self._keyed.count()
+        self._once.count()
         self._sparse = {name: table[name].null_count > 0 for name in table.column_names}
 
     def close(self) -> None:
-        for frame in (self._all, self._keyed, self._unkeyed):
+        for frame in (self._all, self._keyed, self._unkeyed, self._once):
             frame.unpersist()
 
     @property
@@ -59,8 +60,7 @@ class Formulations:
         return {"SQL nested loop": self.nested_loop} | ({"SQL keyed": self.keyed} if self._keyed_count else {})
 
     def nested_loop(self, events: DataFrame) -> DataFrame:
-        one_each = self._all.dropDuplicates(["subscription"]) if self._keyed_count else self._all
-        return self._joined(events, one_each, F.lit(True))
+        return self._joined(events, self._once, F.lit(True))
 
     def keyed(self, events: DataFrame) -> DataFrame:
         text_keys = [
