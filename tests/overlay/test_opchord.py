@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidings.model.domain import Attribute, Domain
-from tidings.overlay.chord import ChordSettings
+from tidings.overlay.chord import ChordSettings, Notify
 from tidings.overlay.content import Content
 from tidings.overlay.core import Event
 from tidings.overlay.lists import Arc, Conjunction, Lists
@@ -239,6 +239,24 @@ def test_a_node_that_joins_is_handed_what_it_owns() -> None:
     ringed.world.run(ringed.world.now_ms + 6_000)
     assert len(ringed.world.deliveries) == 30
     assert newcomer.entries
+
+
+def test_of_nodes_that_join_at_once_next_to_each_other_none_takes_an_empty_list_for_all() -> None:
+    ringed = Ringed([10, 240, 245, 250], paper_order(bits=8, start=0), refresh_ms=10**9)
+    ringed.subscribe(10, "s", "a >= 0")
+    newcomers = [OPChordNode(id, ringed.lists, ringed.settings) for id in (200, 100)]
+    for node, predecessor, successor in zip(newcomers, (10, 10), (240, 200), strict=True):
+        ringed.world.nodes[node.id] = node
+        node.predecessor, node.successors = predecessor, (successor,)
+    nearer, further = newcomers
+    ringed.world.do(200, nearer.on_message(100, Notify(), ringed.world.now_ms))  # 200 has been handed nothing yet
+    ringed.world.run(ringed.world.now_ms + 200)
+    assert not further.is_settled
+    ringed.world.do(240, ringed.node(240).on_message(200, Notify(), ringed.world.now_ms))
+    ringed.world.run(ringed.world.now_ms + 200)
+    assert nearer.is_settled
+    assert further.is_settled
+    assert further.entries
 
 
 def test_a_walk_does_not_pass_over_somebody_who_has_just_come_in_between() -> None:

@@ -319,6 +319,11 @@ class OPChordNode(ChordNode):
     def _copy_holders(self) -> tuple[Id, ...]:
         return tuple(id for id in self.successors[: self.options.copies] if id != self.id)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether this node has been handed what it owns; else its successor answers for it."""
+        return self._settled
+
     def _copies(self, entries: Iterable[Entry], handover: bool, now_ms: int) -> Copies:
         copied = tuple(entries)
         left_ms = tuple(self.runs_out_ms(entry) - now_ms for entry in copied)
@@ -335,9 +340,10 @@ class OPChordNode(ChordNode):
             if (known is None or known.version <= entry.version) and not self._is_removed(entry):
                 self.entries[key] = entry
                 self._until[key] = max(self._until.get(key, 0), now_ms + left_ms)
-        if message.handover and self.is_member:  # else it was meant for who was here before
-            self._settled = True
-        return []
+        if not message.handover or not self.is_member or self._settled:
+            return []  # as long as it is no member, it was meant for who was here before
+        self._settled = True
+        return self._hand_over(None, now_ms)  # what those need who came in between meanwhile
 
     def _on_uncopy(self, sender: Id, message: Uncopy, now_ms: int) -> Effects:
         key = (message.entry.subscription, message.entry.channel)
@@ -351,16 +357,18 @@ class OPChordNode(ChordNode):
         return self.predecessor not in (None, self.id) and self._has_value(entry)
 
     def predecessor_changed(self, before: Id | None, now_ms: int) -> Effects:
-        """A node that comes in between is handed what it owns; it keeps a copy here, as a successor does."""
-        effects: Effects = []
-        mine = self.predecessor
-        if mine not in (None, self.id):
-            assert mine is not None
-            low = before if before is not None and before != self.id else self.id
-            handed = [e for e in self.entries.values() if touches(self._arcs(e), low, mine, self._mask)]
-            effects.append(Send(mine, self._copies(handed, True, now_ms)))
+        """A node that comes in between is handed what it owns, by one that has been handed everything itself."""
         self._copied_to = ()  # what is owned here is another part now: the successors need it all
-        return effects
+        return self._hand_over(before, now_ms) if self._settled else []
+
+    def _hand_over(self, before: Id | None, now_ms: int) -> Effects:
+        """What the predecessor owns, since another one was it; a copy is kept here, as a successor does."""
+        mine = self.predecessor
+        if mine is None or mine == self.id:
+            return []
+        low = before if before is not None and before != self.id else self.id
+        handed = [e for e in self.entries.values() if touches(self._arcs(e), low, mine, self._mask)]
+        return [Send(mine, self._copies(handed, True, now_ms))]
 
     def leave(self, now_ms: int) -> Effects:
         """The successor has copies already; what changed last is handed over all the same."""
@@ -369,7 +377,7 @@ class OPChordNode(ChordNode):
             effects += self.unsubscribe(subscription, now_ms)
         head = self.successors[0] if self.successors else self.id
         if head != self.id:
-            effects.append(Send(head, self._copies(self.entries.values(), True, now_ms)))
+            effects.append(Send(head, self._copies(self.entries.values(), False, now_ms)))
         return [*effects, *super().leave(now_ms)]
 
     def _copy_afresh(self, now_ms: int) -> Effects:

@@ -94,7 +94,7 @@ class PastryNode(Dispatching):
         self._silent: dict[Id, int] = {}
         self._lost: dict[Id, int] = {}
         self._contact: Id | None = None
-        self._turn = 0
+        self._asked_ms: dict[Id, int] = {}
 
     @property
     def id(self) -> Id:
@@ -231,6 +231,7 @@ class PastryNode(Dispatching):
         needed = {*self.larger, *self.smaller, *self.table.values()}
         if len(needed) < len(self._heard):
             self._heard = {id: took for id, took in self._heard.items() if id in needed}
+            self._asked_ms = {id: at for id, at in self._asked_ms.items() if id in needed}
 
     def _would_be_leaf(self, id: Id) -> bool:
         half, mask, own = self.pastry.leaves // 2, self._mask, self._id
@@ -268,12 +269,12 @@ class PastryNode(Dispatching):
     def _exchange(self, now_ms: int) -> Effects:
         """Ask both neighbours, and in turn one more leaf, one entry of the table, and one of those that were lost."""
         asked = [*self.larger[:1], *self.smaller[:1]]
-        self._turn += 1
         for several in (self.leaves, tuple(self.table.values())):
             if several:
-                asked.append(several[self._turn % len(several)])
+                asked.append(min(several, key=lambda id: (self._asked_ms.get(id, -1), id)))
         effects: Effects = []
         for id in dict.fromkeys(asked):
+            self._asked_ms[id] = now_ms
             self._silent[id] = self._silent.get(id, 0) + 1
             if self._silent[id] > MAX_SILENT:
                 effects += self._bury(id, now_ms)

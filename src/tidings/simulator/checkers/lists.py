@@ -1,4 +1,4 @@
-"""Where lists are on a ring: whoever owns a part of a subscription's arcs has it in the list.
+"""Where lists are on a ring: whoever owns a part of a subscription's arcs, or answers for who does, has it in the list.
 
 A node that comes in between is handed what it owns, and one that loses its predecessor has copies; where copies were
 lost with several nodes at once, the owner's next walk brings the entry back. So a list may lack an entry for as long
@@ -15,6 +15,8 @@ from tidings.overlay.opchord import OPChordNode
 from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
 
+State = tuple[tuple[Id, ...], frozenset[tuple[int, int]], tuple[tuple[str, bool], ...]]
+
 WALK_MS = 3_000  # for which the last walk of what is given up may still be under way
 
 
@@ -28,13 +30,17 @@ class ListsHeld:
     def __init__(self, within_ms: int) -> None:
         self._repair = Repair("ListsHeld", within_ms)
         self._members: list[Id] = []
-        self._seen: dict[OPChordNode, tuple[frozenset[tuple[int, int]], tuple[tuple[str, bool], ...]]] = {}
+        self._seen: dict[OPChordNode, State] = {}
 
     def after(self, world: World, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, OPChordNode)
         members = _members_of(world)
-        state = (frozenset(node.entries), tuple((own.text, name in world.active) for name, own in node.own.items()))
+        state = (
+            () if node.is_settled else node.successors[:1],
+            frozenset(node.entries),
+            tuple((own.text, name in world.active) for name, own in node.own.items()),
+        )
         if self._seen.get(node) == state and list(members) == self._members:
             self._repair.unchanged(world)
             return
@@ -44,6 +50,7 @@ class ListsHeld:
 
 def _lacking(world: World, members: dict[Id, OPChordNode]) -> dict[Hashable, str]:
     ring = sorted(members)
+    answering = {id: _answering(members, id) for id in ring}
     found: dict[Hashable, str] = {}
     for node in members.values():
         for name, own in node.own.items():
@@ -52,10 +59,22 @@ def _lacking(world: World, members: dict[Id, OPChordNode]) -> dict[Hashable, str
             for box, conjunction in enumerate(node.lists.conjunctions(own.text)):
                 for channel, arcs in conjunction.arcs.items():
                     for at, id in enumerate(ring):
-                        lacks = (own.numbers[box], channel) not in members[id].entries
+                        answers = answering[id]
+                        lacks = (own.numbers[box], channel) not in members[answers].entries
                         if lacks and touches(arcs, ring[at - 1], id, (1 << node.lists.bits) - 1):
-                            found[name, box, channel, id] = f"{name} is not in the list {channel} of node {id}"
+                            what = f"{name} is not in the list {channel} of node {answers}, which answers for {id}"
+                            found[name, box, channel, id] = what
     return found
+
+
+def _answering(members: dict[Id, OPChordNode], id: Id) -> Id:
+    """Who is asked in the end what a node owns: one that has not been handed it yet asks its successor."""
+    for _ in members:
+        node = members[id]
+        if node.is_settled or node.successors[0] not in members:
+            break
+        id = node.successors[0]
+    return id
 
 
 class RunsOut:
