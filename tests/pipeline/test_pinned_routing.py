@@ -121,7 +121,7 @@ def world(tmp_path: Path) -> Any:
     made.checkpoint.release()
 
 
-@pytest.mark.parametrize("placement", ["bluedove", "digests", "clusters", "planned"])
+@pytest.mark.parametrize("placement", ["bluedove", "digests", "clusters", "planned", "replicated"])
 def test_every_match_is_found_once_under_any_view_and_while_subscriptions_change(world: World, placement: str) -> None:
     without = world.feed.current
     assert world.matched(without) == world.expected()  # no View yet: matched whole, wherever

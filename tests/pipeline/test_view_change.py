@@ -102,6 +102,7 @@ def test_a_view_is_changed_where_executors_or_the_operator_ask_for_it(statistics
         asked_for(statistics, replace(named, placement="chord"))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_files_of_a_view_hold_the_subscriptions_of_the_base(spark: SparkSession, tmp_path: Path) -> None:
     empty_index(tmp_path, BOXES.domain)

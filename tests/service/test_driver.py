@@ -8,20 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tidings.model.domain import Attribute, Domain
-from tidings.model.event import read_events
-from tidings.service.data_directory import DataDirectory
-from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.store.deliveries import Deliveries
-from tidings.store.log import Log
-from tidings.store.notifications import Notifications
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,53 +24,10 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.service import driver_index, driver_stream
 from tidings.service.driver_jobs import Jobs
-from tidings.service.driver_stream import Context, DomainStream
+
+from .driver_world import MORE, World, context_of, eventually, reached, streaming
 
 pytestmark = pytest.mark.spark
-
-# `time`, `position` and `source` are also what the pipeline calls columns of its own.
-DOMAIN = Domain("quotes", [Attribute("price", "double"), Attribute("time", "string"), Attribute("source", "string")])
-MORE = Domain("quotes", [*DOMAIN.attributes, Attribute("position", "bigint")])
-
-
-class World:
-    """A service without its gateway, whose part the test plays."""
-
-    def __init__(self, path: Path) -> None:
-        self.data = DataDirectory(path)
-        self.data.make()
-        self.files = self.data.domain("ada", "quotes")
-        self.log = Log(self.data.log)
-        self.catalogue = Catalogue(self.data.catalogue)
-        self.domain = DOMAIN
-        self.define(DOMAIN)
-
-    def close(self) -> None:
-        self.log.close()
-        self.catalogue.close()
-
-    def define(self, domain: Domain) -> None:
-        self.domain = Domain("ada.quotes", domain.attributes)
-        self.catalogue.put_domain("ada", "quotes", domain.to_json(), inferred=False)
-
-    @property
-    def row(self) -> Any:
-        return self.catalogue.domain("ada", "quotes")
-
-    def subscribe(self, filter: str, id: str, replay_from: int | None = None) -> int:
-        made = self.catalogue.create(NewSubscription("ada", "quotes", filter, id=id, replay_from=replay_from))
-        self.catalogue.activate(made.filters[-1].number, self.log.end)
-        return made.filters[-1].number
-
-    def publish(self, *prices: float, **further: Any) -> list[int]:
-        events = [{"price": price, "time": "noon", "source": "s", **further} for price in prices]
-        return self.log.append(read_events(events, self.domain))
-
-    def told(self, number: int) -> list[int]:
-        if not self.files.mailboxes.exists():  # the driver makes it when it has an index
-            return []
-        with Notifications(self.files.mailboxes) as mailboxes:
-            return mailboxes.positions_of(number)
 
 
 @pytest.fixture
@@ -84,33 +35,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path / "data")
     yield made
     made.close()
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def context_of(spark: SparkSession, world: World, *, recover: bool = False) -> Context:
-    return Context(spark, world.data, world.catalogue, str(world.data.catalogue), recover)
-
-
-@contextmanager
-def streaming(spark: SparkSession, world: World, *, recover: bool = False) -> Iterator[DomainStream]:
-    stream = DomainStream(context_of(spark, world, recover=recover), world.row)
-    stream.start()
-    try:
-        yield stream
-    finally:
-        stream.stop()
-        stream.join()
-
-
-def reached(stream: DomainStream, world: World) -> bool:
-    assert stream.status()["problem"] is None, stream.status()
-    return bool(stream.status()["reached"] == world.log.end)
 
 
 def test_a_domain_is_matched_while_its_subscriptions_and_its_attributes_change(

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tidings.errors import TidingsError
+from tidings.errors import TidingsError, did_you_mean
+from tidings.rendezvous.interface import placement_named, placements
 from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.retention_limits import read_limits
 
@@ -44,6 +45,8 @@ class Request:
     allowed_hosts: tuple[str, ...] = ()
     retain: tuple[str, ...] = ()
     max_lag: int | None = None
+    adapt_every: float | None = None
+    placement: str | None = None
 
 
 def serve(
@@ -102,6 +105,22 @@ def serve(
             help="How many events of a domain may wait for Spark before publishers are told to wait.",
         ),
     ] = None,
+    adapt_every: Annotated[
+        float | None,
+        typer.Option(
+            "--adapt-every",
+            min=0,
+            metavar="SECONDS",
+            help="How often to look whether another placement, or mailboxes by groups, would pay; 0: never. By "
+            "default 600.",
+        ),
+    ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            "--placement", metavar="NAME", help="Have this one, whatever it costs. By default the cheapest of all."
+        ),
+    ] = None,
 ) -> None:
     """Publish, match and deliver, until Ctrl-C or SIGTERM; started again, it goes on where it was.
 
@@ -114,10 +133,18 @@ def serve(
         raise typer.BadParameter("--certificate and --key go together")
     hosts, limits = tuple(allow_host or ()), tuple(retain or ())
     read_limits(limits)  # told here, rather than by the gateway
+    if placement is not None and placement not in (known := servable()):
+        raise typer.BadParameter(f"--placement: no stream has '{placement}'; {did_you_mean(placement, known)}")
     request = Request(
-        host, port, data, master, catalogue, log, demo, recover, dev_webhooks, certificate, key, hosts, limits, max_lag
-    )
+        host, port, data, master, catalogue, log, demo, recover, dev_webhooks, certificate, key, hosts, limits, max_lag,
+        adapt_every, placement,
+    )  # fmt: skip
     run(request, Console())
+
+
+def servable() -> tuple[str, ...]:
+    """What a stream can be placed by: those that count lists need to put visits together again, which it does not."""
+    return ("auto", *(name for name in placements() if placement_named(name).View.combine == "any"))
 
 
 def run(request: Request, console: Console) -> None:
@@ -145,6 +172,8 @@ def run(request: Request, console: Console) -> None:
         allowed_hosts=request.allowed_hosts,
         retain=request.retain,
         max_lag=request.max_lag,
+        adapt_every=request.adapt_every,
+        placement=request.placement,
         output=output,
     )
     with prepared(plan) as new, contextlib.ExitStack() as ended:

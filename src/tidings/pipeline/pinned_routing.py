@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from tidings.model.event import EventBatch
 from tidings.pipeline.pinned import PinnedTask, PinnedVersion, answered, by_version
 from tidings.pipeline.routing import read_rows
 from tidings.pipeline.worker import with_column
@@ -68,7 +69,9 @@ def _visits(task: PinnedTask, version: PinnedVersion, rows: pa.RecordBatch, part
         return Visits(np.arange(count), places, np.zeros(count + 1, np.int64), np.empty(0, np.int64))
     assert version.domain is not None
     view = version.placed.view
-    events, _ = read_rows(rows, version.domain, [path[0] for path in view.paths])
+    events = EventBatch(version.domain, len(rows), {}, np.arange(len(rows)), [], None)
+    if view.paths:
+        events, _ = read_rows(rows, version.domain, [path[0] for path in view.paths])
     return visits_of(events, view)
 
 

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidings import pipeline
 from tidings.errors import TidingsError
+from tidings.pipeline.placement import AUTO, checked_name
 from tidings.pipeline.session import STREAMING
 from tidings.service.data_directory import CATALOGUE, DataDirectory, replace_json
+from tidings.service.driver_adapting import EVERY_SECONDS, Adapting
 from tidings.service.driver_jobs import Jobs
-from tidings.service.driver_stream import Context, DomainStream
+from tidings.service.driver_stream import PREFIX, Context, DomainStream
 from tidings.store.catalogue import Catalogue, CatalogueError
 
 if TYPE_CHECKING:
@@ -58,11 +60,15 @@ class Driver:
         catalogue: str | None = None,
         recover: bool = False,
         supervised: bool = False,
+        adapt_every_seconds: float = EVERY_SECONDS,
+        placement: str = AUTO,
     ) -> None:
         self._data = data
         self._master = master
         self._place = catalogue or str(data.catalogue)
         self._recover = recover
+        self._adapt_every_seconds = adapt_every_seconds
+        self._placement = checked_name(placement)
         self._supervisor = os.getppid() if supervised else None
         self._stopped = threading.Event()
         self._started = time.time()
@@ -83,7 +89,10 @@ class Driver:
             spark = pipeline.session(self._master, name="tidings serve", config=SPARK)
             opened.callback(spark.stop)
             threading.Thread(target=self._warm_up, args=(spark, catalogue), name="tidings-warm-up", daemon=True).start()
-            context = Context(spark, self._data, catalogue, self._place, self._recover)
+            adapting = self._adapting(spark)
+            if adapting is not None:
+                opened.callback(adapting.stop)
+            context = Context(spark, self._data, catalogue, self._place, self._recover, adapting)
             jobs = Jobs(context)
             opened.callback(jobs.stop)
             opened.callback(self._end_streams)
@@ -91,6 +100,12 @@ class Driver:
             self._follow(context, jobs)
             self._state = "stopping"
             self._tell()
+
+    def _adapting(self, spark: SparkSession) -> Adapting | None:
+        if not self._adapt_every_seconds:
+            return None
+        every, placement = self._adapt_every_seconds, self._placement
+        return Adapting(spark, self._data.log, PREFIX, every_seconds=every, placement=placement)
 
     def _follow(self, context: Context, jobs: Jobs) -> None:
         seen, looked, told = -1, 0.0, 0.0
@@ -200,6 +215,9 @@ def main(arguments: list[str] | None = None) -> int:
     described = f"of PostgreSQL; without, and without {CATALOGUE}, a file of the data directory"
     parser.add_argument("--catalogue", metavar="URL", default=os.environ.get(CATALOGUE), help=described)
     parser.add_argument("--recover", action="store_true", help="go on without a checkpoint that does not fit")
+    described = "between looks at whether another View or other groups would pay; 0: never"
+    parser.add_argument("--adapt-every", type=float, default=EVERY_SECONDS, metavar="SECONDS", help=described)
+    parser.add_argument("--placement", default=AUTO, metavar="NAME", help="which one, or auto: what is cheapest")
     parser.add_argument("--supervised", action="store_true", help="end when the process that started this one has")
     given: Any = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="driver: %(levelname)s: %(message)s", stream=sys.stderr)
@@ -211,6 +229,8 @@ def main(arguments: list[str] | None = None) -> int:
         catalogue=given.catalogue,
         recover=given.recover,
         supervised=given.supervised,
+        adapt_every_seconds=given.adapt_every,
+        placement=given.placement,
     )
     signal.signal(signal.SIGTERM, lambda *_: driver.stop())  # Ctrl-C is Spark's, which raises KeyboardInterrupt
     try:

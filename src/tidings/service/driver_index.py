@@ -24,10 +24,12 @@ from tidings import pipeline
 from tidings.errors import TidingsError
 from tidings.model.domain import Domain
 from tidings.model.filter.compile import compile_filters
-from tidings.pipeline.changes import IndexChanges, empty_index
+from tidings.pipeline.changes import Base, IndexChanges, Snapshot, empty_index
 from tidings.pipeline.directory import IndexDirectory
 from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.gate import Covers, forget_covers, write_covers
+from tidings.pipeline.versions import describe_version
+from tidings.rendezvous.interface import View, view_from_dict
 from tidings.service.data_directory import DomainFiles
 from tidings.store.catalogue import Catalogue, DomainRow, FilterRow
 
@@ -40,6 +42,7 @@ RETIRED_TOGETHER = 1_000  # rows that have ended, before a version is made only 
 RETIRE_SECONDS = 20.0  # or so long after the last one
 BASES_KEPT = 2  # compiled versions: one that a query is about to take up must not go
 REASONS_KEPT = 1_000
+VIEWED_SHARE = 0.05  # of the subscriptions that may be outside the base when it gets a View
 
 _log = logging.getLogger("tidings.service")
 
@@ -150,6 +153,48 @@ class DomainIndex:
             if one.subscription in wanted:
                 found.setdefault(one.subscription, []).append(number)
         return found
+
+    # ------------------------------------------------------------------ Views
+
+    @property
+    def placed(self) -> str | None:
+        """The layout that events are routed by, where the index has one."""
+        return self._changes.placed
+
+    def view(self) -> View | None:
+        """That of this layout."""
+        placed = describe_version(self._directory, self.version).placed
+        return None if placed is None or placed[1].view is None else view_from_dict(placed[1].view)
+
+    def snapshot(self) -> Snapshot:
+        return self._changes.snapshot()
+
+    def base(self) -> Base:
+        return self._changes.base()
+
+    def base_for_a_view(self) -> Base:
+        """The base, made anew where much of the index is not in it: what is not has no part in a View."""
+        self._changes.fold(VIEWED_SHARE, at_least=1)
+        self._forget_bases()
+        return self._changes.base()
+
+    def adopt(self, base: Base, layout: str | None) -> bool:
+        """Have events routed by a layout of a base, or by none, from the next version on; not if there is another base.
+
+        Whoever runs the stream has it take up that version, and calls `forget_views` then.
+        """
+        return self._changes.place(base.number, layout) is not None
+
+    def forget_views(self) -> None:
+        """Remove the layouts that are not in force. A query has links of its own to what it needs."""
+        base = self._changes.base()
+        folder = self._directory.folder(base.number)
+        for path in folder.glob("placed-*.json"):
+            if path.stem != base.placed:
+                layout = self._directory.layout(base.number, path.stem, check=False)
+                path.unlink()
+                for file in () if layout is None else layout.files:
+                    (folder / file.name).unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ versions
 

@@ -22,7 +22,9 @@ from tidings.pipeline.errors import CheckpointError
 from tidings.pipeline.gate import Gate
 from tidings.pipeline.sinks import StoreSink
 from tidings.pipeline.sources import LogEvents
+from tidings.pipeline.view_change import REPLICATED
 from tidings.service.data_directory import DataDirectory
+from tidings.service.driver_adapting import Adapter, Adapting, Pace
 from tidings.service.driver_index import DomainIndex, domain_of
 from tidings.store.catalogue import Catalogue, CatalogueBusyError, DomainRow
 from tidings.store.deliveries import Deliveries, DeliveriesError
@@ -59,6 +61,7 @@ class Context:
     catalogue: Catalogue
     catalogue_place: str  # a URL, or the path of a file
     recover: bool = False
+    adapting: Adapting | None = None  # None: Views and groups stay as they are
 
 
 class DomainStream:
@@ -70,6 +73,7 @@ class DomainStream:
         self._files = context.data.domain(row.tenant, row.name)
         self._row = row
         self._index = DomainIndex(self._files, context.catalogue, context.spark)
+        self._adapter = None if context.adapting is None else Adapter(context.adapting, self._files)
         self._told = threading.Event()
         self._stopped = threading.Event()
         self._problem: str | None = None
@@ -79,6 +83,7 @@ class DomainStream:
         self._recovered = False
         self._running: Stream | None = None
         self._before = (0, 0, 0)  # events, matches and candidates of queries that have ended
+        self._batches_before = 0  # and their micro-batches
         self._gone: list[tuple[float, list[int]]] = []  # rows of subscriptions that were deleted, and since when
         self._pruned = 0  # the last change of a cursor that mailboxes were pruned by
         self._pruned_all = time.monotonic()
@@ -122,8 +127,23 @@ class DomainStream:
             "candidates": candidates + (0 if status is None else status.candidates),
             "batch_seconds": 0.0 if status is None else status.batch_seconds,
             "events_per_second": 0.0 if status is None else status.events_per_second,
+            **self._adapted(),
             "rejected": len(self._index.rejected),
             "rejects": {str(number): reason for number, reason in list(self._index.rejected.items())[:100]},
+        }
+
+    def _adapted(self) -> dict[str, Any]:
+        adapter = self._adapter
+        if adapter is None:
+            return {}
+        view = adapter.view
+        return {
+            "view": REPLICATED if view is None else view.placement,
+            "view_epoch": 0 if view is None else view.epoch,
+            "view_partitions": 1 if view is None else view.partitions,
+            "view_changes": adapter.changes,
+            "view_expected_seconds": adapter.expected_ns / 1e9,
+            "groups": adapter.groups,
         }
 
     # ------------------------------------------------------------------ the thread
@@ -157,10 +177,19 @@ class DomainStream:
             mailboxes = opened.enter_context(Notifications(self._files.mailboxes, max_waiting=MAX_WAITING))
             self._reached = max(self._reached, _resume(mailboxes))
             self._index.open(row, self._reached)
-            running = self._started(row)
-            opened.callback(self._ended, running)
+            if self._adapter is not None:
+                self._adapter.opened(self._index, mailboxes)
+            while not self._stopped.is_set() and self._row.definition == row.definition:
+                self._query(row, log, mailboxes)
+
+    def _query(self, row: DomainRow, log: LogReader, mailboxes: Notifications) -> None:
+        """Until told to stop, or until the query has to be another."""
+        running = self._started(row)
+        try:
             self._running, self._state = running, "running"
             self._follow(row, running, log, mailboxes)
+        finally:
+            self._ended(running)
 
     def _started(self, row: DomainRow) -> Stream:
         """The query, where it was; or, if that cannot be and somebody has asked for it, without its checkpoint.
@@ -191,8 +220,19 @@ class DomainStream:
         )
         sink = StoreSink(self._files.mailboxes)
         return pipeline.stream(
-            events, self._files.index, sink, checkpoint=self._files.query, trigger=0, recover=recover
+            events,
+            self._files.index,
+            sink,
+            checkpoint=self._files.query,
+            trigger=0,
+            recover=recover,
+            partitions=self._partitions,
         )
+
+    @property
+    def _partitions(self) -> int | None:
+        """That events are routed to; None: they stay where they are read."""
+        return None if self._adapter is None else self._adapter.partitions
 
     def _ended(self, running: Stream) -> None:
         running.stop()
@@ -201,10 +241,12 @@ class DomainStream:
         self._stuck = status.batches == 0  # as where it needs a version that cannot be read any more
         events, matches, candidates = self._before
         self._before = (events + status.events, matches + status.matches, candidates + status.candidates)
+        self._batches_before += status.batches
 
     def _follow(self, row: DomainRow, running: Stream, log: LogReader, mailboxes: Notifications) -> None:
         looked = pruned = 0.0
         began = time.monotonic()
+        partitions = self._partitions
         while not self._stopped.is_set():
             self._told.wait(LOOK_SECONDS)
             self._told.clear()
@@ -224,6 +266,8 @@ class DomainStream:
                     looked = now
                     self._look(log, mailboxes)
                     running.take_up()
+                    if self._adapt(running, mailboxes) and self._partitions != partitions:
+                        return  # to be routed otherwise: the query starts again, where it is
                 if now - pruned >= PRUNE_SECONDS:
                     pruned = now
                     self._prune(mailboxes)
@@ -231,6 +275,18 @@ class DomainStream:
                 # Others keep a file locked: the query has what it needs, and the gate holds back what it must not have.
                 self._problem = str(error)
                 _log.warning("%s: %s", self.key, error)
+
+    def _adapt(self, running: Stream, mailboxes: Notifications) -> bool:
+        """Have the View and the groups follow; answers whether another View is in force."""
+        if self._adapter is None:
+            return False
+        status = running.status()
+        pace = Pace(self._before[0] + status.events, self._batches_before + status.batches)
+        if not self._adapter.look(self._index, mailboxes, pace):
+            return False
+        running.take_up()  # from its next micro-batch on; the one that runs keeps to the version that it has
+        self._index.forget_views()
+        return True
 
     def _look(self, log: LogReader, mailboxes: Notifications) -> None:
         """How far the query has come: past the last event that it has loaded, and past others' events after that."""

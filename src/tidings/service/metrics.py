@@ -128,6 +128,11 @@ class _Driver(Collector):
         ("events_per_second", "tidings_domain_events_per_second", "Events that the driver matches a second"),
         ("reached", "tidings_domain_reached_position", "All events before this position are matched"),
         ("version", "tidings_domain_index_version", "The version of the subscriptions in use"),
+        ("view_epoch", "tidings_domain_view_epoch", "The View that events are routed by; 0: none"),
+        ("view_partitions", "tidings_domain_view_partitions", "Partitions that events are routed to"),
+        ("view_changes", "tidings_domain_view_changes", "Views published because they pay, since the driver began"),
+        ("view_expected_seconds", "tidings_domain_view_expected_seconds", "What an event takes, as estimated"),
+        ("groups", "tidings_domain_mailbox_groups", "Groups of mailboxes that share pages"),
     )
 
     def __init__(self, lag: Lag, log_end: LogEnd) -> None:

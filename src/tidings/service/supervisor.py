@@ -58,6 +58,8 @@ class Plan:
     allowed_hosts: tuple[str, ...] = ()  # names that requests may be addressed to
     retain: tuple[str, ...] = ()  # limits of the log; without any, the gateway's own
     max_lag: int | None = None  # events of a domain that may wait to be matched; None: the gateway's own
+    adapt_every: float | None = None  # seconds between looks at whether another View would pay; None: the driver's own
+    placement: str | None = None  # None: what is cheapest
     output: Path | None = None  # where the children write what they have to say; None: where the supervisor does
 
     @property
@@ -81,6 +83,8 @@ class Plan:
     def driver(self) -> list[str]:
         command = [sys.executable, "-m", "tidings.service.driver", str(self.data.path), "--supervised"]
         command += ["--master", self.master]
+        command += [] if self.adapt_every is None else ["--adapt-every", f"{self.adapt_every:g}"]
+        command += [] if self.placement is None else ["--placement", self.placement]
         return command + (["--recover"] if self.recover else [])
 
     def environment(self) -> dict[str, str]:
