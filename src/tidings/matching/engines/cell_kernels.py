@@ -88,6 +88,8 @@ def _verify(
     Those that are guests are put aside; answers how many there are of both.
     """
     one_more, left, visits = np.uint64(1), np.uint64(0), np.uint64(0)
+    offsets_base, outputs_base = np.uint64(offsets.ctypes.data), np.uint64(outputs.ctypes.data)
+    attributes_base, bounds_base = np.uint64(attributes.ctypes.data), np.uint64(bounds.ctypes.data)
     for i in range(candidates):
         event, entry = np.uint64(candidate_events[i]), np.uint64(candidate_entries[i])
         check = checks[entry]
@@ -95,6 +97,14 @@ def _verify(
         candidate_events[left] = np.uint32(event)
         candidate_entries[left] = np.uint32(entry)
         left += np.uint64((value >= np.uint8(check)) & (value <= np.uint8(check >> np.uint32(8))))
+    for i in range(left):  # what is read of them lies far apart: all wait for it together
+        entry = np.uint64(candidate_entries[i])
+        prefetch(offsets_base + entry * np.uint64(4))
+        prefetch(outputs_base + entry * np.uint64(4))
+    for i in range(left):
+        row = np.uint64(offsets[np.uint64(candidate_entries[i])])
+        prefetch(attributes_base + row * np.uint64(2))
+        prefetch(bounds_base + row * np.uint64(16))
     for i in range(left):
         event, entry = np.uint64(candidate_events[i]), np.uint64(candidate_entries[i])
         row, end = np.uint64(offsets[entry]), np.uint64(offsets[entry + one_more])
@@ -123,6 +133,16 @@ def _verify_guests(
 ) -> Any:  # fmt: skip
     """Write those of the guests whose every constraint holds."""
     one_more = np.uint64(1)
+    offsets_base, outputs_base = np.uint64(offsets.ctypes.data), np.uint64(outputs.ctypes.data)
+    attributes_base, bounds_base = np.uint64(attributes.ctypes.data), np.uint64(bounds.ctypes.data)
+    for i in range(visits):
+        guest = np.uint64(visit_guests[i])
+        prefetch(offsets_base + guest * np.uint64(4))
+        prefetch(outputs_base + guest * np.uint64(4))
+    for i in range(visits):
+        row = np.uint64(offsets[np.uint64(visit_guests[i])])
+        prefetch(attributes_base + row * np.uint64(2))
+        prefetch(bounds_base + row * np.uint64(16))
     for i in range(visits):
         event, guest = np.uint64(visit_events[i]), np.uint64(visit_guests[i])
         inside = True
