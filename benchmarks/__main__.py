@@ -18,6 +18,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "compiling": (),
     "matching": ("workload", "subscriptions"),
     "changing": (),
+    "nearest": ("workload", "subscriptions"),
     "appending": (),
     "limits": ("workload", "subscriptions"),
 }

@@ -159,6 +159,20 @@ def _all(filters: dict[Any, str], event: dict[str, Any]) -> Iterator[Explanation
     return (explain(parse_filter(text, DOMAIN), read_record(event, DOMAIN)) for text in filters.values())
 
 
+def test_of_many_that_fail_alike_the_nearest_are_found_too() -> None:
+    random = Random(3)
+    shapes = (
+        lambda: f"origin = '{''.join(random.choices('JFKX', k=random.randrange(6)))}'",
+        lambda: f"NOT (load < {random.random():.3f} OR dest > 'L{random.choice('AXZ')}X')",
+        lambda: f"fare IN ({random.randrange(100)}.5, {random.randrange(1000)}) OR share > {random.random():.2f}",
+    )
+    filters = {k: random.choice(shapes)() for k in range(2_000)}
+    for event in (EVENT, {"origin": "", "load": 0.5}):
+        expected = judged(filters, event, DOMAIN, 50)
+        assert found(filters, event, DOMAIN, 50) == expected
+        assert found(filters, event, DOMAIN, 2) == expected[:2]
+
+
 def test_filters_that_differ_in_names_share_a_plan_and_see_their_own_attributes() -> None:
     a, b = ("origin", "dest"), ("dest", "origin", "dest")
     filters = {

@@ -4,7 +4,7 @@ A service is several processes, and so is Spark: the first of them that compiles
 by a file beside the compiled kernels.
 """
 
-# mypy: disable-error-code="misc, no-untyped-call"
+# mypy: disable-error-code="misc, no-untyped-call, attr-defined"
 
 from __future__ import annotations
 

@@ -2,14 +2,14 @@
 
 Nearest is the fewest failing predicates, then the least distance, then the least id. Filters that share a plan have one
 tree but for their names and literals. Each predicate of it is evaluated for all of them at once: first whether it
-fails; then how far off it is, for the filters with the fewest failing predicates alone, as likeness of texts is dear.
-Both are carried through AND, OR and NOT as `explain` does it, and are the same numbers to the last bit. What no plan
-serves is explained one by one.
+fails; then how far off it is, for the filters with the fewest failing predicates alone, and where these are many, for
+those that can be near at all: likeness of texts is dear. All is carried through AND, OR and NOT as `explain` does it,
+and comes to the same numbers to the last bit. What no plan serves is explained one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
@@ -20,9 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.matching.columns import Column, Columns, Mask
-from tidings.matching.distances import FARTHEST, number_distances, text_distance
+from tidings.matching.distances import (
+    FARTHEST,
+    least_number_distances,
+    least_text_distances,
+    number_distances,
+    text_distances,
+)
 from tidings.matching.evaluate import true_rows, values_of
 from tidings.matching.explain import Explanation, explain
+from tidings.matching.literal_scanner import LiteralScanner
 from tidings.model import types
 from tidings.model.arrow import arrow_type
 from tidings.model.domain import Domain
@@ -56,10 +63,11 @@ Record: TypeAlias = Mapping[Path, Any]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Distances: TypeAlias = npt.NDArray[np.float64]
 
+_MANY = 1_000  # filters, beyond which it pays to see first which of them can be near at all
+_MANY_VALUES = 64  # of the event on one side of a predicate, each of which takes a pass
 
-def nearest(
-    ids: ArrowArray, texts: ArrowArray, domain: Domain, record: Record, limit: int = 5
-) -> list[Explanation]:  # fmt: skip
+
+def nearest(ids: ArrowArray, texts: ArrowArray, domain: Domain, record: Record, limit: int = 5) -> list[Explanation]:
     """The filters, given as ids and texts, that the record comes nearest to without matching them."""
     if limit < 1 or not len(texts):
         return []
@@ -74,7 +82,8 @@ class _Search:
         self._record = record
         self._failing = np.zeros(len(texts), np.int32)
         self._distance = np.zeros(len(texts))
-        self._groups = [_Group(served, domain, record) for served in served_by_plans(texts, domain, plan_tree)]
+        plans = served_by_plans(texts, domain, plan_tree, LiteralScanner)
+        self._groups = [_Group(served, domain, record) for served in plans]
         known = np.zeros(len(texts), bool)
         for group in self._groups:
             self._failing[group.rows] = group.failing
@@ -94,12 +103,9 @@ class _Search:
         if len(misses) > limit:
             failing = self._failing[misses]
             misses = misses[failing <= np.partition(failing, limit - 1)[limit - 1]]
-        wanted = np.zeros(len(self._texts), bool)
-        wanted[misses] = True
-        for group in self._groups:
-            asked = np.flatnonzero(wanted[group.rows])
-            if len(asked):
-                self._distance[group.rows[asked]] = group.distances(asked)
+        if len(misses) > max(limit, _MANY):
+            misses = self._contenders(misses, limit)
+        self._measure(misses)
         keys: ArrowArray = pa.table(
             {
                 "failing": pa.array(self._failing[misses]),
@@ -110,11 +116,27 @@ class _Search:
         order = pc.select_k_unstable(keys, limit, [(key, "ascending") for key in keys.column_names])
         return [self._explained(row) for row in misses[order.to_numpy()].tolist()]
 
+    def _contenders(self, misses: Numbers, limit: int) -> Numbers:
+        """Those whose least distance is not more than the distance of enough others."""
+        self._measure(misses, least=True)
+        failing, least = self._failing[misses], self._distance[misses]
+        first = misses[np.lexsort((least, failing))[: max(limit, _MANY)]]
+        self._measure(first)
+        worst = first[np.lexsort((self._distance[first], self._failing[first]))[limit - 1]]
+        most, distance = self._failing[worst], self._distance[worst]
+        return np.asarray(misses[(failing < most) | ((failing == most) & (least <= distance))])
+
+    def _measure(self, rows: Numbers, *, least: bool = False) -> None:
+        wanted = np.zeros(len(self._texts), bool)
+        wanted[rows] = True
+        for group in self._groups:
+            asked = np.flatnonzero(wanted[group.rows])
+            if len(asked):
+                self._distance[group.rows[asked]] = group.distances(asked, least=least)
+
     def _explained(self, row: int) -> Explanation:
-        text = self._texts[row].as_py()
-        return explain(
-            parse_filter(text, self._domain), self._record, subscription=self._ids[row].as_py(), text=text
-        )  # fmt: skip
+        id_, text = self._ids[row].as_py(), self._texts[row].as_py()
+        return explain(parse_filter(text, self._domain), self._record, subscription=id_, text=text)
 
 
 # ---------------------------------------------------------------------- filters that share a plan
@@ -151,7 +173,7 @@ class _Group:
         self.rows: Rows = served.rows[kept]
         self._kept = kept
         self._fails = [self._failing(leaf, kept) for leaf in self._leaves]
-        self.failing: Rows = self._joined(self._root, lambda leaf: self._fails[leaf.number].astype(np.int32))
+        self.failing = self._count(self._root)
 
     def _laid_out(self, tree: Expression, *, needed: bool) -> _Leaf | _Joint:
         match tree:
@@ -164,11 +186,11 @@ class _Group:
         self._leaves.append(leaf)
         return leaf
 
-    def _joined(self, part: _Leaf | _Joint, failing: Callable[[_Leaf], Rows]) -> Rows:
+    def _count(self, part: _Leaf | _Joint) -> Rows:
+        """Failing predicates."""
         if isinstance(part, _Leaf):
-            return failing(part)
-        joined = [self._joined(inner, failing) for inner in part.parts]
-        return reduce(np.add if part.all else np.minimum, joined)
+            return self._fails[part.number].astype(np.int32)
+        return reduce(np.add if part.all else np.minimum, map(self._count, part.parts))
 
     # ------------------------------------------------------------------ what fails
 
@@ -195,28 +217,28 @@ class _Group:
 
     # ------------------------------------------------------------------ how far it is off
 
-    def distances(self, asked: Numbers) -> Distances:
-        """Of those of these filters, by their places among `rows`."""
-        return self._off(self._root, asked)[1]
+    def distances(self, asked: Numbers, *, least: bool) -> Distances:
+        """Of some of these filters, by their places among `rows`; `least`: what they are at least, sooner known."""
+        return self._off(self._root, asked, least)[1]
 
-    def _off(self, part: _Leaf | _Joint, asked: Numbers) -> tuple[Rows, Distances]:
+    def _off(self, part: _Leaf | _Joint, asked: Numbers, least: bool) -> tuple[Rows, Distances]:
         """Failing predicates and their distance."""
         if isinstance(part, _Leaf):
             fails = self._fails[part.number][asked]
             distance = np.zeros(len(asked))
-            distance[fails] = self._leaf_distances(part.predicate, self._kept[asked[fails]])
+            distance[fails] = self._leaf_distances(part.predicate, self._kept[asked[fails]], least)
             return fails.astype(np.int32), distance
-        return reduce(_both if part.all else _lesser, (self._off(inner, asked) for inner in part.parts))
+        return reduce(_both if part.all else _lesser, (self._off(inner, asked, least) for inner in part.parts))
 
-    def _leaf_distances(self, predicate: Expression, rows: Numbers) -> Distances:
+    def _leaf_distances(self, predicate: Expression, rows: Numbers, least: bool) -> Distances:
         match predicate:
             case Comparison(_, left, right):
-                return self._differences(left, right, rows)
+                return self._differences(left, right, rows, least)
             case In(operand, items):
-                return reduce(np.minimum, (self._differences(operand, item, rows) for item in items))
+                return reduce(np.minimum, (self._differences(operand, item, rows, least) for item in items))
         return np.full(len(rows), FARTHEST)
 
-    def _differences(self, left: Expression, right: Expression, rows: Numbers) -> Distances:
+    def _differences(self, left: Expression, right: Expression, rows: Numbers, least: bool) -> Distances:
         if isinstance(left, Literal) and not isinstance(right, Literal):
             left, right = right, left
         type_ = left.type
@@ -225,7 +247,8 @@ class _Group:
             return distances
         values, others = self._values(left, rows), self._values(right, rows)
         known = values.valid & others.valid
-        distances[known] = _distances(values.values[known], others.values[known], type_)
+        measure = _least_distances if least else _distances
+        distances[known] = measure(values.values[known], others.values[known], type_)
         return distances
 
     def _values(self, expression: Expression, rows: Numbers) -> Column:
@@ -244,15 +267,22 @@ def _lesser(one: tuple[Rows, Distances], other: tuple[Rows, Distances]) -> tuple
 
 
 def _distances(values: npt.NDArray[Any], others: npt.NDArray[Any], type_: DataType) -> Distances:
+    if type_.name == "string":
+        return text_distances(values.tolist(), others.tolist())
+    return number_distances(values, others, type_)
+
+
+def _least_distances(values: npt.NDArray[Any], others: npt.NDArray[Any], type_: DataType) -> Distances:
     if type_.name != "string":
-        return number_distances(values, others, type_)
-    known: dict[tuple[str, str], float] = {}
-    found = []
-    for pair in zip(values.tolist(), others.tolist(), strict=True):
-        if pair not in known:
-            known[pair] = text_distance(*pair)
-        found.append(known[pair])
-    return np.array(found, np.float64)
+        return least_number_distances(values, others, type_)
+    distances = np.empty(len(values))
+    encoded: ArrowArray = pa.array(values, pa.string()).dictionary_encode()
+    which = encoded.indices.to_numpy(zero_copy_only=False)
+    for number, value in enumerate(encoded.dictionary.to_pylist()[:_MANY_VALUES]):
+        rows = np.flatnonzero(which == number)
+        distances[rows] = least_text_distances(value, pa.array(others[rows], pa.string()))
+    distances[which >= _MANY_VALUES] = 0.0
+    return distances
 
 
 # ---------------------------------------------------------------------- the event, and literals

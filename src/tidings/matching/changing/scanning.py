@@ -179,7 +179,7 @@ def _scan_all(offsets: Any, data: Any, shape: Any, spans: Any, recipes: Any, out
     """Fills the output; answers how many entries, rows, texts and bytes of texts there are."""
     entries = rows = texts = size = np.int64(0)
     for number in range(len(offsets) - 1):
-        length = _scan(data, np.int64(offsets[number]), np.int64(offsets[number + 1]), shape, spans)
+        length = scan_text(data, np.int64(offsets[number]), np.int64(offsets[number + 1]), shape, spans)
         recipe = _find(shape, length, recipes) if length >= 0 else np.int64(-1)
         if recipe < 0:
             continue
@@ -194,7 +194,7 @@ def _scan_all(offsets: Any, data: Any, shape: Any, spans: Any, recipes: Any, out
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def _scan(data: Any, start: Any, end: Any, shape: Any, spans: Any) -> Any:
+def scan_text(data: Any, start: Any, end: Any, shape: Any, spans: Any) -> Any:
     """Write the shape of a text and the spans of its literals; answers the shape's length, -1 if unsure."""
     length, literals, at = np.int64(0), np.int64(0), start
     while at < end:

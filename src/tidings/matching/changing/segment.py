@@ -18,6 +18,7 @@ from tidings.matching.columns import Columns
 from tidings.matching.engines.cells import Visit
 from tidings.matching.engines.guests import Guests
 from tidings.matching.index import Found, Index, build_index
+from tidings.matching.literal_scanner import LiteralScanner
 from tidings.model.domain import Domain
 from tidings.model.filter.columnar import ArrowArray, FilterTable
 from tidings.model.filter.compile import compile_filters
@@ -106,7 +107,7 @@ class Living:
 
 def compile_table(table: SubscriptionTable, domain: Domain) -> FilterTable:
     """The normal forms of a table's filters; the first that cannot be read is named by its subscription."""
-    filters = compile_filters(table.filters, domain, on_error="reject")
+    filters = compile_filters(table.filters, domain, on_error="reject", scan=LiteralScanner)
     if filters.rejects:
         row, error = filters.rejects[0]
         raise unreadable(table, row, error, len(filters.rejects)) from error

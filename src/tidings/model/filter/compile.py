@@ -19,7 +19,7 @@ from tidings.model.filter.parse import parse_filter
 from tidings.model.filter.planned import Execution
 from tidings.model.filter.plans import plan
 from tidings.model.filter.predicates import PredicateReader
-from tidings.model.filter.sharing import served_by_plans
+from tidings.model.filter.sharing import RegularExpressions, Scan, served_by_plans
 from tidings.model.filter.tree import Expression
 
 
@@ -29,18 +29,19 @@ def compile_filters(
     *,
     on_error: Choice["raise", "reject"] = "raise",
     plans: bool = True,
+    scan: Scan = RegularExpressions,
 ) -> FilterTable:
     """The normal forms of many filters over a domain, in columns.
 
     A filter that cannot be read raises its FilterError, or with `on_error="reject"` is listed in
-    `rejects` and matches nothing. `plans=False` reads every filter by itself,
-    to the same end.
+    `rejects` and matches nothing. `plans=False` reads every filter by itself, and `scan` may be another
+    scanner of literals, both to the same end.
     """
     texts = _texts(filters)
     reading = _Reading(texts, domain, on_error, plans)
     everything = np.arange(len(texts), dtype=np.int32)
     with _collecting_garbage_seldom():
-        executions = list(reading.planned()) if plans else []
+        executions = list(reading.planned(scan)) if plans else []
         reading.in_full(np.setdiff1d(everything, _joined(execution.regular() for execution in executions)))
         reading.builder.number_constants()
         # What only the numbers show (an empty range of strings) is read in full too; its constants are there already.
@@ -57,9 +58,9 @@ class _Reading:
         self.builder = Builder(domain)
         self.rejects: list[tuple[int, FilterError]] = []
 
-    def planned(self) -> Iterator[Execution]:
+    def planned(self, scan: Scan) -> Iterator[Execution]:
         """The filters that share a plan, plan by plan."""
-        for served in served_by_plans(self._texts, self._domain, plan):
+        for served in served_by_plans(self._texts, self._domain, plan, scan):
             yield Execution(served, self.builder)
 
     def _tree(self, text: str) -> Expression:

@@ -60,6 +60,33 @@ class Served(Generic[P]):
     renamed: dict[Path, Renamed]
 
 
+class Scanner(Protocol):
+    """Finds the literals in a column of texts."""
+
+    def shapes(self) -> tuple[Numbers, list[str]]:
+        """The number of each text's shape, and the shapes."""
+
+    def in_holes(self, template: str, rows: Rows) -> list[ArrowArray]:
+        """The texts in the holes of filters of one template, a column for each hole."""
+
+
+Scan = Callable[[ArrowArray], Scanner]
+
+
+class RegularExpressions:
+    """The scanner that says what shapes and literals are."""
+
+    def __init__(self, texts: ArrowArray) -> None:
+        self._texts = texts
+
+    def shapes(self) -> tuple[Numbers, list[str]]:
+        shapes = shapes_of(self._texts)
+        return shapes.indices.to_numpy(zero_copy_only=False).astype(np.int64), shapes.dictionary.to_pylist()
+
+    def in_holes(self, template: str, rows: Rows) -> list[ArrowArray]:
+        return texts_in_holes(template, self._texts.take(pa.array(rows)))
+
+
 @dataclass(frozen=True, slots=True)
 class _SameShape:
     shape: str
@@ -67,38 +94,40 @@ class _SameShape:
     rows: Rows
 
 
-def served_by_plans(texts: ArrowArray, domain: Domain, planner: Planner[P]) -> Iterator[Served[P]]:
+def served_by_plans(
+    texts: ArrowArray, domain: Domain, planner: Planner[P], scan: Scan = RegularExpressions
+) -> Iterator[Served[P]]:
     """The templates that many filters share, each with the plan of its first filter."""
     if len(texts) < _WORTH_A_PLAN:
         return
+    scanner = scan(texts)
     alike: dict[Template, list[_SameShape]] = {}
-    for same in _by_shape(texts, domain):
+    for same in _by_shape(scanner, domain):
         template, _ = same.template
         alike.setdefault(template, []).append(same)
     for template, group in alike.items():
         if sum(len(same.rows) for same in group) >= _WORTH_A_PLAN:
-            yield from _of_template(template.text, group, texts, domain, planner)
+            yield from _of_template(template.text, group, texts, scanner, domain, planner)
 
 
 def _of_template(
-    template: str, group: list[_SameShape], texts: ArrowArray, domain: Domain, planner: Planner[P]
+    template: str, group: list[_SameShape], texts: ArrowArray, scanner: Scanner, domain: Domain, planner: Planner[P]
 ) -> Iterator[Served[P]]:
     """Plans for filters of one template: each serves those that are like the one it was made from."""
     rows = np.concatenate([same.rows for same in group])
-    texts = texts.take(pa.array(rows))
     shape = np.repeat(np.arange(len(group)), [len(same.rows) for same in group])
     holes: Holes | None = None
     left = np.arange(len(rows))
     plans = failures = 0
     while len(left) >= _WORTH_A_PLAN and plans < _MAX_PLANS and failures < _MAX_FAILURES:
         first = left[0]
-        found = _plan_of(texts[int(first)].as_py(), group[shape[first]].shape, domain, planner)
+        found = _plan_of(texts[int(rows[first])].as_py(), group[shape[first]].shape, domain, planner)
         if found is None:
             failures += 1
             left = left[1:]
             continue
         if holes is None:
-            holes = Holes(texts_in_holes(template, texts))
+            holes = Holes(scanner.in_holes(template, rows))
         alike = np.ones(len(left), bool)
         for likeness in found.likenesses:
             codes = holes.alike(likeness)
@@ -120,14 +149,13 @@ def _plan_of(text: str, shape: str, domain: Domain, planner: Planner[P]) -> P | 
         return None  # each filter of the shape says for itself what is wrong
 
 
-def _by_shape(texts: ArrowArray, domain: Domain) -> Iterator[_SameShape]:
+def _by_shape(scanner: Scanner, domain: Domain) -> Iterator[_SameShape]:
     attributes = Attributes(domain)
-    shapes = shapes_of(texts)
-    codes = shapes.indices.to_numpy(zero_copy_only=False)
+    codes, shapes = scanner.shapes()
     order = np.argsort(codes, kind="stable").astype(np.int32)
-    ends = np.cumsum(np.bincount(codes, minlength=len(shapes.dictionary)))
-    mostly_new = len(shapes.dictionary) > _MOSTLY_NEW * len(texts)
-    for rows, shape in zip(np.split(order, ends[:-1]), shapes.dictionary.to_pylist(), strict=True):
+    ends = np.cumsum(np.bincount(codes, minlength=len(shapes)))
+    mostly_new = len(shapes) > _MOSTLY_NEW * len(codes)
+    for rows, shape in zip(np.split(order, ends[:-1]), shapes, strict=True):
         if mostly_new and len(rows) < _WORTH_A_PLAN:
             continue
         template = template_of(shape, attributes)
