@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from tidings import pipeline
+from tidings.commands.on_spark import on_spark
 from tidings.model.domain import Domain
 from tidings.pipeline.adapting import Adapted, adapt
 from tidings.pipeline.adapting_view import write
@@ -29,20 +29,16 @@ class Wish:
 
 def run(wish: Wish, *, master: str, console: Console) -> Adapted:
     """Do it; the console is told how it goes."""
-    with console.status("starting Spark") as status:
-        spark = pipeline.session(master, name="tidings adapt")
-        try:
-            status.update("reading")
-            subscriptions = read_frame(spark, wish.subscriptions)
-            events = None if wish.events is None else read_frame(spark, wish.events)
-            status.update("adapting")
-            found = adapt(subscriptions, events, domain=wish.domain, names=wish.placements, partitions=wish.partitions)
-            if wish.mailboxes is not None:
-                status.update("grouping mailboxes")
-                made = group_mailboxes(subscriptions, found.statistics.filters.domain, wish.mailboxes)
-                console.print(f"{made:,} groups of subscriptions in {wish.mailboxes}", markup=False, highlight=False)
-        finally:
-            spark.stop()
+    with on_spark(master, "tidings adapt", console) as (spark, status):
+        status.update("reading")
+        subscriptions = read_frame(spark, wish.subscriptions)
+        events = None if wish.events is None else read_frame(spark, wish.events)
+        status.update("adapting")
+        found = adapt(subscriptions, events, domain=wish.domain, names=wish.placements, partitions=wish.partitions)
+        if wish.mailboxes is not None:
+            status.update("grouping mailboxes")
+            made = group_mailboxes(subscriptions, found.statistics.filters.domain, wish.mailboxes)
+            console.print(f"{made:,} groups of subscriptions in {wish.mailboxes}", markup=False, highlight=False)
     if wish.out is not None:
         names = write(found, wish.out)
         console.print(f"written to {wish.out}: {', '.join(names)}", markup=False, highlight=False, soft_wrap=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from tidings import pipeline
+from tidings.commands.on_spark import on_spark
 from tidings.model.domain import Domain
 from tidings.pipeline.analysis import Analysis, analyse
 from tidings.pipeline.files import read_frame
@@ -26,22 +26,18 @@ class Question:
 
 def run(question: Question, *, master: str, console: Console) -> Analysis:
     """Answer it; the console is told how it goes."""
-    with console.status("starting Spark") as status:
-        spark = pipeline.session(master, name="tidings analyse")
-        try:
-            status.update("reading")
-            subscriptions = read_frame(spark, question.subscriptions)
-            events = None if question.events is None else read_frame(spark, question.events)
-            status.update("analysing")
-            found = analyse(
-                subscriptions,
-                events=events,
-                domain=question.domain,
-                subscriber=question.subscriber,
-                sample=question.sample,
-            )
-        finally:
-            spark.stop()
+    with on_spark(master, "tidings analyse", console) as (spark, status):
+        status.update("reading")
+        subscriptions = read_frame(spark, question.subscriptions)
+        events = None if question.events is None else read_frame(spark, question.events)
+        status.update("analysing")
+        found = analyse(
+            subscriptions,
+            events=events,
+            domain=question.domain,
+            subscriber=question.subscriber,
+            sample=question.sample,
+        )
     if question.out is not None:
         names = found.write(question.out)
         console.print(f"written to {question.out}: {', '.join(names)}", markup=False, highlight=False, soft_wrap=True)

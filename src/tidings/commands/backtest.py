@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from tidings import pipeline
+from tidings.commands.on_spark import on_spark
 from tidings.pipeline.buckets import Bucket
 from tidings.pipeline.files import read_frame
 from tidings.pipeline.history import Backtest, backtest, filter_of
@@ -41,26 +41,22 @@ class Question:
 
 def run(question: Question, *, master: str, console: Console) -> Backtest:
     """Answer it; the console is told how it goes."""
-    with console.status("starting Spark") as status:
-        spark = pipeline.session(master, name="tidings backtest")
-        try:
-            status.update("reading the events")
-            events = read_frame(spark, question.events)
-            against = question.against
-            if question.subscriptions is not None and against is not None:
-                against = filter_of(read_frame(spark, question.subscriptions), against)
-            status.update("matching")
-            found = backtest(
-                events,
-                question.filter,
-                against=against,
-                time=question.time,
-                time_unit=question.time_unit,
-                bucket=question.bucket,
-                samples=question.samples,
-            )
-        finally:
-            spark.stop()
+    with on_spark(master, "tidings backtest", console) as (spark, status):
+        status.update("reading the events")
+        events = read_frame(spark, question.events)
+        against = question.against
+        if question.subscriptions is not None and against is not None:
+            against = filter_of(read_frame(spark, question.subscriptions), against)
+        status.update("matching")
+        found = backtest(
+            events,
+            question.filter,
+            against=against,
+            time=question.time,
+            time_unit=question.time_unit,
+            bucket=question.bucket,
+            samples=question.samples,
+        )
     if question.picture is not None:
         found.picture(question.picture)
     return found

@@ -67,3 +67,13 @@ def hash_bytes(data: Any, start: Any, end: Any) -> Any:
 def _hash_all(offsets: Any, data: Any, hashes: Any) -> None:
     for row in range(len(hashes)):
         hashes[row] = hash_bytes(data, offsets[row], offsets[row + 1])
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_lists(offsets: Any, numbers: Any, hashes: Any) -> None:
+    """A hash of each list of numbers from 0."""
+    for row in range(len(hashes)):
+        value = _SEED
+        for i in range(offsets[row], offsets[row + 1]):
+            value = (value ^ np.uint64(numbers[i] + 1)) * PRIME
+        hashes[row] = value

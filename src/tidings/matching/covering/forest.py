@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.covering.rectangles import Numbers, Rectangles, _covers
+from tidings.matching.hashing import hash_lists
 
 BUDGET = 1_000_000  # nodes and rectangles looked at for one filter; a billionth of a second each, about
 NONE, UNDECIDED = -1, -2
@@ -95,7 +96,7 @@ def forest_of(rectangles: Rectangles, kept: npt.NDArray[np.bool_]) -> Forest:
 def _classes(rectangles: Rectangles) -> tuple[Numbers, Numbers]:
     """The class of each rectangle, and a rectangle of each class."""
     signatures = np.empty(len(rectangles.offsets) - 1, np.uint64)
-    _signatures(rectangles.offsets, rectangles.attributes, signatures)
+    hash_lists(rectangles.offsets, rectangles.attributes, signatures)
     _, firsts, class_of = np.unique(signatures, return_index=True, return_inverse=True)
     assert _same_attributes(rectangles.offsets, rectangles.attributes, firsts[class_of])
     return class_of.astype(np.int64), firsts.astype(np.int64)
@@ -222,15 +223,6 @@ def _select(points: Any, members: Any, low: int, high: int, wanted: int, which: 
             low = i
         else:
             return
-
-
-@numba.njit(cache=True, nogil=True)
-def _signatures(offsets: Any, attributes: Any, out: Any) -> None:
-    for rectangle in range(len(out)):
-        value = np.uint64(0xCBF29CE484222325)
-        for row in range(offsets[rectangle], offsets[rectangle + 1]):
-            value = (value ^ np.uint64(attributes[row] + 1)) * np.uint64(0x100000001B3)
-        out[rectangle] = value
 
 
 @numba.njit(cache=True, nogil=True)

@@ -19,6 +19,7 @@ from tidings.matching.engines.cell_kernels import EXACT, LEVEL_STEP, MAX_LEVEL
 from tidings.matching.engines.cells import Cells, cells_index
 from tidings.matching.engines.encode import CELL_BITS, Coder, RowCells
 from tidings.matching.engines.entries import Entries
+from tidings.matching.hashing import hash_lists
 
 # What things cost an event, in nanoseconds on one core: measured, and only their ratios matter.
 BYTE_NS = 0.04  # of an entry in an event's cell, found by its bytes or passed over
@@ -36,20 +37,11 @@ _CELLS = (1 << CELL_BITS + 1) + 2  # more than there are, and so that the last c
 def classes_of(entries: Entries) -> list[npt.NDArray[np.int64]]:
     """Entries by the set of attributes they constrain, those apart that constrain nothing."""
     signature = np.empty(entries.count, np.uint64)
-    _attribute_sets(entries.offsets, entries.attributes, signature)
+    hash_lists(entries.offsets, entries.attributes, signature)
     order = np.argsort(signature, kind="stable")
     ends = np.flatnonzero(np.diff(signature[order])) + 1
     groups = np.split(order, ends) if len(order) else []
     return [group for group in groups if entries.offsets[group[0] + 1] > entries.offsets[group[0]]]
-
-
-@numba.njit(cache=True, nogil=True)
-def _attribute_sets(offsets: Any, attributes: Any, out: Any) -> None:
-    for entry in range(len(out)):
-        value = np.uint64(0xCBF29CE484222325)
-        for row in range(offsets[entry], offsets[entry + 1]):
-            value = (value ^ np.uint64(attributes[row] + 1)) * np.uint64(0x100000001B3)
-        out[entry] = value
 
 
 class Sampled:
