@@ -5,8 +5,8 @@ part of the analysis is on: covering among all and within each subscriber, stati
 events. Before a row is reported, pairs of covered and covering subscriptions are drawn and matched against the events:
 none may match the covered one alone.
 
-Expected on two cores: minutes, of which reading the filters and compiling the index to count matches take the most, and
-the search for what covers what seconds. `bluedove` boxes have equal widths but at the ends of a line, so that few cover
+Expected on two cores: a minute or two, of which reading the filters, and laying them out to find what covers what, take
+the most, and the search itself seconds. `bluedove` boxes have equal widths but at the ends of a line, so that few cover
 others; of `mixed`, whose logic is looser, a tenth and more are covered.
 """
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidings.model.domain import Domain
+from tidings.model.event import EventBatch
 from tidings.pipeline.adapting import divided, packed
 from tidings.pipeline.building import read_table
 from tidings.pipeline.errors import told_briefly
@@ -33,6 +34,7 @@ FINENESS = 64  # cells of an axis that centres are counted in, at first
 
 _WIDE = 0.5  # of an axis: past which on every axis a subscription has no part in the making of clusters
 _MOST_MEANS = 4_000  # micro-clusters that k-means is run over
+_JUDGING = 2_000  # events that tell which way is the best: each is compared with every sampled subscription
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +133,17 @@ def clustered_over(
         ways[way] = clusters.sized(blank, statistics, view.partitions)
     if statistics.events is None or not statistics.events.count:
         return ways["kmeans"], {}
-    found = {way: quality(statistics.filters, statistics.events, made) for way, made in ways.items()}
+    judging = _some(statistics.events, _JUDGING)
+    found = {way: quality(statistics.filters, judging, made) for way, made in ways.items()}
     best = min(ways, key=lambda way: (found[way].false_negatives, found[way].delivered))
     return ways[best], found
+
+
+def _some(events: EventBatch, wanted: int) -> EventBatch:
+    """About so many of the events, at equal distances."""
+    chosen = np.arange(0, events.count, max(1, events.count // wanted))
+    columns = {path: column.take(chosen) for path, column in events.columns.items()}
+    return EventBatch(events.domain, len(chosen), columns, events.rows[chosen], [], None)
 
 
 def _by_means(micro: MicroClusters, ends: Any, wanted: int) -> npt.NDArray[np.int64]:

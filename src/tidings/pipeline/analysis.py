@@ -1,8 +1,8 @@
 """What a table of subscriptions is like: which are in vain, where they pile up, who costs what, how to place them.
 
-Texts are read by tasks, and normal forms meet at the driver; which of a million imply which is searched by
-tasks again, each for a share of the filters in all of them. Matches are counted by the pipeline itself,
-over a sample of the events.
+Texts are read by tasks, which also count the matches of their share with a sample of the events, and normal forms
+meet at the driver; which of a million imply which is searched by tasks again, each for a share of the filters in all of
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tidings.errors import EventError
 from tidings.matching.changing.merge import taken_filters
@@ -41,8 +40,6 @@ from tidings.model.domain import Domain, path_text
 from tidings.model.event import read_events
 from tidings.pipeline.compiling import checked, domain_name
 from tidings.pipeline.errors import PipelineError, told_briefly
-from tidings.pipeline.index import compile
-from tidings.pipeline.matching import match
 from tidings.pipeline.schema import domain_of
 from tidings.pipeline.whole_table import WholeTable, read_whole
 
@@ -191,7 +188,9 @@ def analyse(
     clock = _Clock()
     name = domain_name(checked(subscriptions)) if not isinstance(domain, Domain) else domain.name
     known = domain_of(events.schema if domain is None and events is not None else domain, name)
-    table = read_whole(subscriptions, known, subscriber=subscriber)
+    typical = None if events is None else _sampled(events, sample, seed)
+    clock.lap("events")
+    table = read_whole(subscriptions, known, subscriber=subscriber, events=typical)
     if not len(table):
         raise PipelineError(f"the table has no subscriptions to '{known.name}' that can be read; nothing to analyse")
     clock.lap("read")
@@ -201,17 +200,14 @@ def analyse(
     if table.subscribers is not None:
         redundant = _searched(spark, questions_of(table.filters, _owners(table.subscribers)))
     clock.lap("covering")
-    typical = None if events is None else _sampled(events, sample, seed)
     batch = None if typical is None else Columns(read_events(typical, known, on_error="reject"))
     selectivity = selectivity_of(table.filters, batch)
     dimensions, indices = dimensions_of(selectivity), _indices(table, selectivity, batch)
     crowds, plane = crowds_of(table.filters), plane_of(table.filters)
     clock.lap("statistics")
     costs = None
-    if typical is not None and len(typical):
-        frame = spark.createDataFrame(typical, _schema_of(events))
-        costs = _costs(table, selectivity, _matches(table, subscriptions, frame, known), len(typical))
-        clock.lap("matching")
+    if typical is not None and table.matches is not None:
+        costs = _costs(table, selectivity, table.matches, len(typical))
     return Analysis(
         table, covering, redundant, crowds, plane, dimensions, indices, selectivity.events, costs, clock.laps
     )
@@ -231,11 +227,6 @@ class _Clock:
     def lap(self, name: str) -> None:
         now = time.perf_counter()
         self.laps[name], self._at = now - self._at, now
-
-
-def _schema_of(events: DataFrame | None) -> Any:
-    assert events is not None
-    return events.schema
 
 
 def _sampled(events: DataFrame, sample: int, seed: int) -> pa.Table:
@@ -286,28 +277,6 @@ def _search(
             start, end = len(filters) * part // tasks, len(filters) * (part + 1) // tasks
             found = forest.containers(filters[start:end])
             yield pa.RecordBatch.from_pydict({"part": [part], "containers": [found.tobytes()]})
-
-
-def _matches(table: WholeTable, subscriptions: DataFrame, events: DataFrame, domain: Domain) -> npt.NDArray[np.int64]:
-    """How many of the events each subscription of the table matches."""
-    # Few events: to build shards for many places would take far longer than to match.
-    index = compile(subscriptions, domain=domain, placement="replicated", sample=events)
-    with told_briefly():
-        matched = match(events, index, placement="replicated", domain=domain).select("subscriptions")
-        kind = matched.schema["subscriptions"].dataType.elementType.simpleString()  # type: ignore[attr-defined]
-        counted = matched.mapInArrow(_count, f"id {kind}, matches long")
-        summed = counted.groupBy("id").agg(F.sum("matches").alias("matches")).toArrow()
-    rows = pc.index_in(summed["id"].combine_chunks(), value_set=table.ids)
-    counts = np.zeros(len(table), np.int64)
-    known = rows.is_valid()
-    counts[np.asarray(rows.drop_null())] = np.asarray(summed["matches"].combine_chunks().filter(known))
-    return counts
-
-
-def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        counts = pc.value_counts(pc.list_flatten(batch.column(0)))
-        yield pa.RecordBatch.from_arrays([counts.field("values"), counts.field("counts")], names=["id", "matches"])
 
 
 # ---------------------------------------------------------------------- the answer

@@ -1,7 +1,8 @@
 """A whole table of subscriptions as normal forms at the driver, read by tasks.
 
 What is asked of all subscriptions at once, such as which imply which, needs them in one place; their normal
-forms take about a hundred bytes each there. Reading the texts, which takes the time, is divided.
+forms take about a hundred bytes each there. Reading the texts, which takes the time, is divided; and so is matching
+events: each task counts the matches of its own share, of which it has the normal forms already.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidings.errors import SubscriptionError, did_you_mean
 from tidings.matching.changing.merge import joined_filters, taken_filters
+from tidings.matching.changing.segment import segment_of
+from tidings.matching.columns import Columns
 from tidings.model.domain import Domain
+from tidings.model.event import read_events
 from tidings.model.filter.columnar import FilterTable
+from tidings.model.subscription import read_subscriptions
 from tidings.pipeline.building import read_table
 from tidings.pipeline.compiling import checked, id_type
 from tidings.pipeline.errors import told_briefly
@@ -41,15 +47,18 @@ class WholeTable:
     filters: FilterTable
     rejected: int
     elsewhere: int  # to other domains
+    matches: npt.NDArray[np.int64] | None = None  # of each subscription with the events that were given
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
-def read_whole(subscriptions: DataFrame, domain: Domain, *, subscriber: str | None = None) -> WholeTable:
+def read_whole(
+    subscriptions: DataFrame, domain: Domain, *, subscriber: str | None = None, events: pa.Table | None = None
+) -> WholeTable:
     """Read a table with the columns id and filter, and domain and the column of subscribers where there are such.
 
-    Without a name, the column `subscriber` is taken where there is one.
+    Without a name, the column `subscriber` is taken where there is one. With some events, their matches are counted.
     """
     table = checked(subscriptions)
     if subscriber is not None and subscriber not in subscriptions.columns:
@@ -76,7 +85,7 @@ def read_whole(subscriptions: DataFrame, domain: Domain, *, subscriber: str | No
         spark = subscriptions.sparkSession
         parts = max(spark.sparkContext.defaultParallelism, total // _READ_SIZE)
         by_id = F.pmod(F.xxhash64("id"), F.lit(parts)).cast("int")  # so that an id that is there twice is seen
-        read = rows.repartitionById(parts, by_id).mapInArrow(partial(_read, domain), "data binary")
+        read = rows.repartitionById(parts, by_id).mapInArrow(partial(_read, domain, events), "data binary")
         parts_read = [pickle.loads(row.data) for row in read.toLocalIterator(prefetchPartitions=True)]
     id_arrow: Any = pa.string() if id_type(table) == "string" else pa.int64()
     ids = pa.concat_arrays([pa.array([], id_arrow), *(part["ids"] for part in parts_read)])
@@ -90,10 +99,11 @@ def read_whole(subscriptions: DataFrame, domain: Domain, *, subscriber: str | No
         joined_filters([part["filters"] for part in parts_read], domain) if parts_read else _nothing(domain),
         sum(part["rejected"] for part in parts_read),
         elsewhere,
+        None if events is None else np.concatenate([np.empty(0, np.int64), *(part["matches"] for part in parts_read)]),
     )
 
 
-def _read(domain: Domain, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read(domain: Domain, events: pa.Table | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     given = list(batches)
     if not given:
         return
@@ -103,13 +113,22 @@ def _read(domain: Domain, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
     good = np.ones(len(read.sound), bool)
     good[[row for row, _ in read.filters.rejects]] = False
     kept = read.sound.filter(pa.array(good)).combine_chunks()
+    filters = taken_filters(read.filters, np.flatnonzero(good))
     part = {
         "ids": kept["id"].combine_chunks(),
         "owners": kept[_OWNER].combine_chunks() if owned else None,
-        "filters": taken_filters(read.filters, np.flatnonzero(good)),
+        "filters": filters,
         "rejected": len(read.refused),
+        "matches": None if events is None else _counted(kept, filters, events),
     }
     yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part, protocol=5)], pa.large_binary())], names=["data"])
+
+
+def _counted(kept: pa.Table, filters: FilterTable, events: pa.Table) -> npt.NDArray[np.int64]:
+    """How many of the events each subscription matches."""
+    columns = Columns(read_events(events, filters.domain, on_error="reject"))
+    segment = segment_of(read_subscriptions(kept.select(["id", "filter"])), filters, columns, keep=False)
+    return np.bincount(segment.index.match(columns, segment.recheck).slots, minlength=len(kept))
 
 
 def _nothing(domain: Domain) -> FilterTable:
