@@ -74,6 +74,7 @@ bench-spark: $(STAMP) ## the same for the pipeline on Spark, beside SQL
 bench-placements: $(STAMP) ## every placement on two executors, beside SQL, and what the planner makes of them
 	$(BIN)/python -m benchmarks.placements
 	$(BIN)/python -m benchmarks.placements_plots
+	$(BIN)/python -m benchmarks.figures
 
 bench-xml: $(STAMP) ## paths over XML, beside lxml
 	$(BIN)/python -m benchmarks.xml

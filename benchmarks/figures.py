@@ -95,6 +95,55 @@ _MEMORY = {
 }  # fmt: skip
 
 
+def of_placements() -> str:
+    if not (RESULTS / "placements.json").exists():
+        return "Nothing yet.\n"
+    result = _result("placements")
+    lines = [
+        f"On {_machine(result)}; two executors of one core each. A placement that is slow was given fewer events, and",
+        "so was SQL: rates compare. Keys and rows are of a subscription and of an event.",
+        "",
+    ]
+    runs = [row for row in result["rows"] if row["part"] == "runs"]
+    for workload in dict.fromkeys(row["workload"] for row in runs):
+        mine = [row for row in runs if row["workload"] == workload]
+        mine.sort(key=lambda row: -row["events_per_second"])
+        lines += [
+            f"| {workload}, {mine[0]['subscriptions']:,} subscriptions | events/s | of events | × SQL | keys stored "
+            "| keys routed | rows shuffled | skew of rows | of work | met a match | verified | matching | workers |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+            *(f"| {_placement(row)} |" for row in mine),
+            "",
+        ]
+    turns = [row for row in result["rows"] if row["part"] == "planner" and row["way"] == "auto"]
+    if turns:
+        lines += [
+            "| in turn, the least time of each | `auto` takes, of the best single placement's time |",
+            "|---|---|",
+        ]
+        lines += [f"| {row['workload']} | {row['times_best_single']:.2f} |" for row in turns]
+        lines.append("")
+    free = [row for row in result["rows"] if row["part"] == "free" and row["workload"] == "mixed"]
+    if free:
+        lines += ["| mixed, if sending cost nothing | matching an event, measured | expected |", "|---|---|---|"]
+        lines += [
+            f"| {row['way']} | {row['matching_us_an_event']} µs | {row['expected_matching_us']} µs |" for row in free
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _placement(row: dict[str, Any]) -> str:
+    name = f"auto: `{row['serves']}`" if row["way"] == "auto" else row["way"]
+    told = [
+        ("times_best_sql", ""), ("keys_a_subscription", ""), ("keys_routed_an_event", ""),
+        ("rows_shuffled_an_event", ""), ("skew", ""), ("work_skew", ""), ("met_a_match", ""), ("verified_a_match", ""),
+        ("matching_us_an_event", " µs"), ("workers_mib", " MiB"),
+    ]  # fmt: skip
+    cells = ["–" if row.get(key) is None else f"{row[key]:,}{unit}" for key, unit in told]
+    return " | ".join([name, f"{row['events_per_second']:,.0f}", f"{row['events']:,}", *cells])
+
+
 def _result(name: str) -> dict[str, Any]:
     result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return result
@@ -107,7 +156,9 @@ def _machine(result: dict[str, Any]) -> str:
 
 
 # Where figures stand, between the marks.
-DOCUMENTS: dict[str, Callable[[], str]] = {"README.md": of_matching, "docs/service.md": of_service}
+DOCUMENTS: dict[str, Callable[[], str]] = {
+    "README.md": of_matching, "docs/service.md": of_service, "docs/placements.md": of_placements,
+}  # fmt: skip
 
 
 def with_figures(name: str) -> str:
