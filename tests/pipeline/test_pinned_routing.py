@@ -196,3 +196,22 @@ def test_a_snapshot_matches_as_the_index_did_when_it_was_taken(world: World) -> 
     rows, ids = snapshot.match(EVENTS)
     assert sorted(zip(rows.tolist(), ids.to_pylist(), strict=True)) == world.expected()
     assert dict(zip(snapshot.rows["id"].to_pylist(), snapshot.rows["filter"].to_pylist(), strict=True)) == world.filters
+
+
+def test_a_query_that_starts_again_brings_the_files_of_its_views_to_executors(world: World) -> None:
+    base = world.changes.base()
+    world.lay_out(world.view("bluedove"), "placed-one")
+    world.changes.place(base.number, "placed-one")
+    world.feed.look()
+    brought: list[str] = []
+
+    class Remote:
+        class sparkContext:
+            master = "spark://elsewhere"
+            addFile = brought.append
+
+    VersionFeed(Remote(), world.directory, world.checkpoint, lambda manifest: None)  # type: ignore[arg-type]
+    names = {Path(path).name for path in brought}
+    assert "placed-one.json" in names
+    assert {name for name in names if name.startswith("tidings-placed-one-")}
+    assert len(names) == len(brought)

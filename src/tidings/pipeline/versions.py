@@ -145,7 +145,8 @@ class VersionFeed:
             )
         if self._ships:
             for path in self._checkpoint.versions.glob("*.json"):
-                self._ship_described(path)
+                if path.stem.isdecimal():  # a version, and no layout
+                    self._ship_described(path)
         self._adopt(current)
         return current
 
