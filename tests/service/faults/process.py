@@ -16,7 +16,7 @@ from pathlib import Path
 COMMAND = [sys.executable, "-m", "tidings", "serve"]
 READY_SECONDS = 120.0
 STOP_SECONDS = 60.0
-POINT_SECONDS = 90.0  # a stream that was hit before may have to start first
+POINT_SECONDS = 180.0  # a stream that was hit before may have to start first, and a View to be made
 POINTS = Path(__file__).parent / "points"
 
 

@@ -22,6 +22,9 @@ from .workload import DOMAIN, Publisher
 GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 20.0, 60.0, 90.0  # seconds
 WEBHOOK_BOUND = 40.0  # an attempt has 15 seconds, and what failed once is tried again after 4 to 6
 COSTLY, OVERLOAD_SECONDS = 250, 15.0
+VIEW_BOUND = 180.0  # jobs that adapt, every few seconds here, have the same cores
+ADAPTING = ("--adapt-every", "10", "--placement", "bluedove")
+VIEW_SECONDS = 180.0  # that a View may take to be made, on a machine that does other things
 
 Inject = Callable[[Run], None]
 
@@ -286,6 +289,25 @@ def executor_killed(run: Run) -> None:
     run.wait_for_recovery()
 
 
+def view_changed(run: Run) -> None:
+    """The driver is killed at every step of a change from no View to one, and from one to another."""
+    for point, name in (
+        ("view-built", "driver killed when a View's files are there, and no version names it"),
+        ("view-published", "driver killed when a version names a View, and no batch has it"),
+        ("view-matched", "driver killed in the middle of a batch under a new View"),
+    ):
+        with run.fault(name, bound_seconds=VIEW_BOUND):
+            run.served.kill_at(point, "driver")
+        run.wait_for_recovery()
+    run.wait_until(lambda: _view(run) == "bluedove", VIEW_SECONDS)
+    run.served.stop()
+    run.served.start("--placement", "digests")
+    with run.fault("driver killed from one View to the next", bound_seconds=VIEW_BOUND):
+        run.served.kill_at("view-published", "driver")
+    run.wait_for_recovery()
+    run.wait_until(lambda: _view(run) == "digests", VIEW_SECONDS)
+
+
 FEW = Size(
     subscriptions=6, predicates=lambda draw: ["and", ["=", "price", draw.randint(0, 99)], ["=", "symbol", "OIL"]]
 )
@@ -307,6 +329,10 @@ SCENARIOS = (
     Scenario("poison", poison),
     Scenario("overload", overload, size=FEW, long=True, options=("--max-lag", "20000")),
 )
+
+# Long, and no part of the table of faults: how soon something is delivered again says little while jobs that adapt
+# have the cores every few seconds. What these are about is that nothing is lost and nothing doubled.
+VIEWS = (Scenario("view changed", view_changed, options=ADAPTING, long=True),)
 
 
 def run_scenario(scenario: Scenario, folder: Path) -> Result:
@@ -337,6 +363,12 @@ def _problem(run: Run) -> str | None:
         return None
     problem = domains[run.key].get("problem")
     return None if problem is None else str(problem)
+
+
+def _view(run: Run) -> str | None:
+    """The placement of the View in force, of the first tenant's domain."""
+    domains = run.served.driver_status().get("domains")
+    return domains.get(run.key, {}).get("view") if isinstance(domains, dict) else None
 
 
 def _health(run: Run) -> str:

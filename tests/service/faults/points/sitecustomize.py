@@ -25,6 +25,8 @@ POINTS = {
     "batch-planned": ("tidings.pipeline.log_source", "_StreamReader._planned", "answered"),  # Spark has not noted it
     "batch-matched": ("tidings.pipeline.pinned", "PinnedVersion.match", "after"),  # in a worker; nothing is loaded
     "batch-loaded": ("tidings.pipeline.store_sink", "load", "after"),  # in the mailboxes; the checkpoint lags behind
+    "view-built": ("tidings.service.driver_adapting", "Adapter._build", "after"),  # its files are there; no version is
+    "view-published": ("tidings.service.driver_index", "DomainIndex.adopt", "after"),  # a version; no query has it
     "view-matched": ("tidings.pipeline.pinned", "PinnedVersion.match_visits", "after"),  # in a worker, by the View
 }
 
