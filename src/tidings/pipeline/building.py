@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from tidings.matching.literal_scanner import LiteralScanner
 from tidings.model.domain import Domain
 from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.compile import compile_filters
@@ -30,7 +31,7 @@ from tidings.rendezvous.interface import Numbers, View, place
 from tidings.rendezvous.pairs import distinct_pairs
 from tidings.rendezvous.sharding import shards_of
 
-PART_BYTES = 8 << 20
+PART_BYTES = 1 << 20
 REJECTS_A_PART = 50_000
 REFUSED = (1 << 31) - 1  # the shard of what cannot be read
 CONJUNCTION_BITS = 40  # conjunctions that one task numbers
@@ -87,7 +88,7 @@ def read_table(table: pa.Table, domain: Domain) -> ReadTable:
     table = table.combine_chunks()
     reasons = _unread(table["id"].combine_chunks(), table["filter"].combine_chunks())
     sound = table["filter"].filter(reasons.is_null())
-    return ReadTable(table, reasons, compile_filters(sound, domain, on_error="reject"))
+    return ReadTable(table, reasons, compile_filters(sound, domain, on_error="reject", scan=LiteralScanner))
 
 
 def _unread(ids: Any, filters: Any) -> Any:
