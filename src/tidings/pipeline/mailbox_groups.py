@@ -24,7 +24,8 @@ from tidings.pipeline.whole_table import read_whole
 from tidings.store.grouped import PAGE_BYTES, ROW_BYTES
 from tidings.store.notifications import Notifications
 
-PAYS = 0.7  # of the bytes that notifications take as it is: pages take longer to read
+WORTH = 0.3  # of the bytes of rows: pages take longer to make and to read
+PAYS = 0.7  # of the bytes in the groups that there are
 
 _EVENT_BYTES, _MEMBER_BYTES = 3, 1  # in a page, before it is deflated
 _HEADER_BYTES = 24
@@ -95,7 +96,7 @@ def regroup(
     rows = float(ROW_BYTES * len(events))
     new = rows - float(saved[1][saved[1] > 0].sum())
     now = rows - float(np.maximum(_saved(loads, events, in_force)[1], 0).sum())
-    if not len(worth) or new > PAYS * rows:
+    if not len(worth) or new > WORTH * rows:
         pays = bool((in_force >= 0).any()) and now > PAYS * rows
         return Regrouping(pays, [], ROW_BYTES, rows / count, now / count)
     lists = made.lists(worth) if new <= PAYS * now else []
