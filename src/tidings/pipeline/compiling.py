@@ -35,8 +35,8 @@ from tidings.rendezvous.planner import Plan, Room
 SHARD_SIZE = 1_000_000  # subscriptions, about: two shards of half the size cost an event half as much again
 SHARDS_MAX = 8  # of a replicated index: every event is matched in each
 _READ_SIZE = 250_000  # subscriptions that one task reads to place them
-_BYTES_A_SUBSCRIPTION = 400  # of a shard file, to divide the way to the driver into moderate pieces
-_PIECE = 32 << 20
+_BYTES_A_SUBSCRIPTION = 400  # of a shard file, to divide the way to the driver into small pieces:
+_PIECE = 8 << 20  # Spark has each several times over, and one that finds no room is lost
 _BUILDERS = 8  # tasks a core that build shards
 
 
@@ -196,7 +196,7 @@ class Builder:
         )
         result, files = Made(Layout(placement, ())), []
         build = secrets.token_hex(8)  # Spark has one namespace for the files of an application
-        for shard, kind, part, data in built.toLocalIterator(prefetchPartitions=True):
+        for shard, kind, part, data in built.toLocalIterator():
             name = f"tidings-{build}-{placement}-{shard:05d}{SUFFIX}"
             if kind == "file":
                 _write_part(folder / name, part, data)
