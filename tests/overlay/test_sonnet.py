@@ -167,6 +167,22 @@ def test_a_query_that_others_hang_below_is_given_up_without_losing_them() -> Non
     assert network.told() == [("below", f"e{number}") for number in range(5)]
 
 
+def test_a_host_that_leaves_takes_no_group_with_it_that_others_hang_below() -> None:
+    network = Net()
+    network.subscribe(0, "above", "/a/b")
+    network.rest()
+    network.subscribe(1, "below", "/a/b/c")
+    network.rest()
+    gone = network.hosts.pop(0)  # and with it whoever stood for /a
+    network.world.stop(gone.id, gone.leave(network.world.now_ms))
+    for number in range(10):
+        network.publish(number, f"e{number}", "<a><b><c/></b></a>")
+        network.rest(100)
+    network.rest(30_000)
+    assert network.told() == [("below", f"e{number}") for number in range(10)]
+    assert not any(host.log.pending() for host in network.hosts)
+
+
 def busy(network: Net, documents: int, every_ms: int) -> None:
     for number in range(documents):
         network.publish(number, f"b{network.world.now_ms}", "<a><b/></a>")

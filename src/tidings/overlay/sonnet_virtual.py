@@ -513,7 +513,8 @@ class VirtualNode(RingMember):
         """What hangs below is left to another member; who registered here finds that out by itself."""
         effects: Effects = []
         if self.upstream is not None:
-            effects.append(Send(self.upstream, Unregister(self.group, self.is_only)))
+            # With others below, the group is not gone: they put another there, and packets must wait for it till then.
+            effects.append(Send(self.upstream, Unregister(self.group, self.is_only and not self.down)))
         peer = self.after_in_group if self.after_in_group is not None else self.before_in_group
         if peer is not None and self.down:
             effects += self._tell_rows(peer, False, now_ms)
