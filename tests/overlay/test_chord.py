@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tidings.overlay.chord import ChordNode, ChordSettings, FindSuccessor, FoundSuccessor, PublishedChordNode
+from tidings.overlay.chord import ChordNode, ChordSettings, FindSuccessor, FoundSuccessor, Leaving, PublishedChordNode
 from tidings.overlay.core import Effects
 from tidings.simulator.checkers.chord import RingInvariant, ideal_ring, may_fail
 from tidings.simulator.network import Network
@@ -143,6 +143,32 @@ def test_who_leaves_is_missed_by_nobody() -> None:
     assert look_up(world, members[5], members[0])[0] == owner(members[3:], members[0])
     world.run(world.now_ms + 5_000)
     ideal_ring(world)
+
+
+def test_who_leaves_is_missed_neither_by_somebody_of_whom_it_has_not_heard() -> None:
+    world = ring([10, 20, 40, 50, 60], Random(5))
+    world.run(3_100)
+    world.add(Asking(30, SETTINGS), 60)
+    world.run(3_600)
+    leaving = world.nodes[20]
+    assert isinstance(leaving, Asking)
+    assert leaving.successors[0] == 40
+    world.stop(20, leaving.leave(world.now_ms))
+    world.run(world.now_ms + 100)
+    newcomer = world.nodes[30]
+    assert isinstance(newcomer, Asking)
+    assert newcomer.predecessor == 10
+
+
+def test_who_leaves_does_not_have_others_pass_over_somebody_of_whom_it_has_not_heard() -> None:
+    node = Asking(10)
+    node.seat([10, 20, 30, 50, 60, 70])
+    assert node.successors == (20, 30, 50)
+    node.on_message(20, Leaving(20, 10, (30, 50, 70)), 0)
+    assert node.successors == (30, 50)
+    for left in (30, 50):
+        node.on_message(left, Leaving(left, 10, (70, 10)), 0)
+    assert node.successors == (70,)  # the last resort
 
 
 def test_two_halves_of_a_split_ring_become_one_again() -> None:

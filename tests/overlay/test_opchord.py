@@ -273,6 +273,40 @@ def test_a_walk_does_not_pass_over_somebody_who_has_just_come_in_between() -> No
     assert not newcomer.entries
 
 
+def test_nodes_that_join_at_once_next_to_each_other_have_what_the_other_may_be_asked_for() -> None:
+    ringed = Ringed([10, 240, 245, 250], paper_order(bits=8, start=0), refresh_ms=10**9)
+    ringed.subscribe(10, "s", "a = 2")  # at 64
+    nearer, further = (OPChordNode(id, ringed.lists, ringed.settings) for id in (200, 100))
+    for node in (further, nearer):  # neither has heard of the other, and each takes 10 for its predecessor
+        ringed.world.nodes[node.id] = node
+        node.predecessor, node.successors = 10, (240, 245)
+        ringed.world.do(240, ringed.node(240).on_message(node.id, Notify(), ringed.world.now_ms))
+        ringed.world.run(ringed.world.now_ms + 20)
+    ringed.world.run(ringed.world.now_ms + 60)
+    last = OPChordNode(70, ringed.lists, ringed.settings)  # 10 knows the nearer one only, which hands over therefore
+    ringed.world.nodes[70] = last
+    last.predecessor, last.successors = 10, (200, 240)
+    ringed.world.do(200, nearer.on_message(70, Notify(), ringed.world.now_ms))
+    ringed.world.run(ringed.world.now_ms + 60)
+    assert further.entries
+    assert nearer.entries
+    assert last.entries
+
+
+def test_who_leaves_hands_its_lists_to_somebody_of_whom_it_has_not_heard() -> None:
+    ringed = Ringed([50, 100, 200, 250], paper_order(bits=8, start=0), refresh_ms=10**9)
+    ringed.subscribe(50, "s", "a = 3", 1_100)  # at 96, which 100 owns
+    newcomer = OPChordNode(150, ringed.lists, ringed.settings)
+    ringed.world.add(newcomer, 250)
+    ringed.world.run(ringed.world.now_ms + 500)
+    assert newcomer.is_settled
+    assert ringed.node(100).successors[0] == 200
+    ringed.world.stop(100, ringed.node(100).leave(ringed.world.now_ms))
+    ringed.world.run(ringed.world.now_ms + 100)
+    assert newcomer.predecessor == 50
+    assert newcomer.entries
+
+
 def test_what_a_node_had_in_lists_before_it_crashed_does_not_count_for_it_when_it_is_back() -> None:
     random = Random(5)
     ids = random.sample(range(1 << 16), 7)

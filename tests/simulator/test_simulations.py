@@ -24,6 +24,12 @@ def test_no_law_breaks_and_deliveries_are_the_oracles(system: str, part: int) ->
             pytest.fail(explain(*shrink(plan, outcome.violation)))
 
 
+@pytest.mark.parametrize(("seed", "keep"), [(1022, (6, 25, 26)), (1031, (5, 12, 13))])
+def test_who_joins_behind_a_node_that_leaves_at_once_has_its_lists(seed: int, keep: tuple[int, ...]) -> None:
+    """A subscription, a join, and the leave of the newcomer's predecessor before it has heard of the newcomer."""
+    assert play(Plan("chord", seed=seed, churn=1.0, crashes=0.0, keep=keep)).violation is None
+
+
 def test_a_failure_is_shrunk_to_the_steps_that_it_needs_and_names_the_command() -> None:
     plan = Plan("opchord", seed=3, bug="counting")
     violation = play(plan).violation

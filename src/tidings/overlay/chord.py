@@ -72,6 +72,7 @@ class Notify(NamedTuple):
 
 
 class Leaving(NamedTuple):
+    node: Id
     predecessor: Id | None
     successors: tuple[Id, ...]
 
@@ -161,22 +162,34 @@ class ChordNode(Dispatching):
         effects: Effects = []
         if not self.is_member or self.successors[0] == self._id:
             return effects
-        told = Leaving(self.predecessor, self.successors)
+        told = Leaving(self._id, self.predecessor, self.successors)
         for neighbour in dict.fromkeys((self.successors[0], self.predecessor)):
             if neighbour is not None and neighbour != self._id:
                 effects.append(Send(neighbour, told))
         return effects
 
     def _on_leaving(self, sender: Id, message: Leaving, now_ms: int) -> Effects:
-        kept = [id for id in dict.fromkeys((*self.successors, *message.successors)) if id not in (sender, self._id)]
-        if sender in self.successors:
-            ahead = sorted(kept, key=lambda id: (id - self._id) & self._mask)
-            self.successors = self._list_of(ahead) or (self._id,)
-        self._forget_finger(sender)
-        if self.predecessor == sender:
-            self.predecessor = message.predecessor if message.predecessor != self._id else None
-            return self.predecessor_changed(sender, now_ms)
+        leaving, predecessor, its = message
+        if leaving in self.successors:
+            # What only the leaving node had in its list may pass over a newcomer: nobody is there to hear of it now.
+            left = tuple(id for id in self.successors if id != leaving)
+            self.successors = left or tuple(id for id in its if id != self._id) or (self._id,)
+        self._forget_finger(leaving)
+        nearer = self.came_between(leaving)
+        if self.predecessor == leaving:
+            self.predecessor = predecessor if predecessor != self._id else None
+            return self.predecessor_changed(now_ms)
+        if its[0] == self._id and nearer is not None:
+            return [Send(nearer, message._replace(successors=(nearer, *its)))]
         return []
+
+    def came_between(self, other: Id) -> Id | None:
+        """Who joined between this node and another that may take it for its successor still.
+
+        The other one hears of it with its next stabilization; what it sends its successor until then is passed on.
+        """
+        before = self.predecessor
+        return before if before is not None and other != self._id and between(other, before, self._id) else None
 
     # Timers, and messages that came back
 
@@ -224,7 +237,7 @@ class ChordNode(Dispatching):
             self._learn()
         if self.predecessor == dead:
             self.predecessor = None
-            return self.predecessor_changed(dead, now_ms)
+            return self.predecessor_changed(now_ms)
         return []
 
     # Stabilization (Zave, "stabilize from successor", "stabilize from predecessor", "rectify")
@@ -291,7 +304,7 @@ class ChordNode(Dispatching):
         present = self.predecessor
         if present is None or present == self._id or between(present, sender, self._id):
             self.predecessor = sender
-            return self.predecessor_changed(present, now_ms)
+            return self.predecessor_changed(now_ms)
         return [Send(present, AskState("rectify"))] if sender != present else []
 
     # Joining, the other half: the answer of the future predecessor, then of the future successor
@@ -410,7 +423,7 @@ class ChordNode(Dispatching):
         """A lookup of one's own was answered."""
         return []
 
-    def predecessor_changed(self, before: Id | None, now_ms: int) -> Effects:
+    def predecessor_changed(self, now_ms: int) -> Effects:
         """The arc of the ring that this node owns is another one."""
         return []
 

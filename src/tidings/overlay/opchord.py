@@ -27,6 +27,7 @@ from tidings.overlay.opchord_messages import (
     CollectFor,
     Copies,
     Entry,
+    LastCopies,
     Matched,
     Store,
     Stored,
@@ -34,7 +35,7 @@ from tidings.overlay.opchord_messages import (
     Uncopy,
     Walk,
 )
-from tidings.overlay.ring import between, hashed
+from tidings.overlay.ring import hashed
 
 NUMBER_BITS = 20
 MAX_SUBSCRIPTIONS = 1 << NUMBER_BITS  # of one node: c2 of the paper
@@ -95,7 +96,7 @@ class OPChordNode(ChordNode):
 
     handled_by: ClassVar[dict[type, str]] = {
         Walk: "_on_walk", Stored: "_on_stored", Collected: "_on_collected", CollectFor: "_on_collect_for",
-        Told: "_on_told", Copies: "_on_copies", Uncopy: "_on_uncopy",
+        Told: "_on_told", Copies: "_on_copies", LastCopies: "_on_last_copies", Uncopy: "_on_uncopy",
     }  # fmt: skip
 
     def __init__(self, id: Id, lists: Lists, settings: OPChordSettings = OPChordSettings()) -> None:  # noqa: B008
@@ -237,10 +238,8 @@ class OPChordNode(ChordNode):
         store, origin, last = message
         if not self.is_member:
             return self.send_back(sender, message)
-        before = self.predecessor
-        if before is not None and last != self.id and between(last, before, self.id):
-            return [Send(before, message)]
-        return self._walk(store, origin, now_ms)
+        nearer = self.came_between(last)
+        return self._walk(store, origin, now_ms) if nearer is None else [Send(nearer, message)]
 
     def _walk(self, store: Store, origin: Id, now_ms: int) -> Effects:
         effects = self._take(store, now_ms)
@@ -343,7 +342,13 @@ class OPChordNode(ChordNode):
         if not message.handover or not self.is_member or self._settled:
             return []  # as long as it is no member, it was meant for who was here before
         self._settled = True
-        return self._hand_over(None, now_ms)  # what those need who came in between meanwhile
+        return self._hand_over(now_ms)  # what those need who came in between meanwhile
+
+    def _on_last_copies(self, sender: Id, message: LastCopies, now_ms: int) -> Effects:
+        """Somebody who came in between, and of whom the node that left had not heard, owns now what that one owned."""
+        effects = self._on_copies(sender, message.copies, now_ms)
+        nearer = self.came_between(message.of)
+        return effects if nearer is None else [*effects, Send(nearer, message)]
 
     def _on_uncopy(self, sender: Id, message: Uncopy, now_ms: int) -> Effects:
         key = (message.entry.subscription, message.entry.channel)
@@ -356,18 +361,22 @@ class OPChordNode(ChordNode):
     def _is_mine(self, entry: Entry) -> bool:
         return self.predecessor not in (None, self.id) and self._has_value(entry)
 
-    def predecessor_changed(self, before: Id | None, now_ms: int) -> Effects:
+    def predecessor_changed(self, now_ms: int) -> Effects:
         """A node that comes in between is handed what it owns, by one that has been handed everything itself."""
         self._copied_to = ()  # what is owned here is another part now: the successors need it all
-        return self._hand_over(before, now_ms) if self._settled else []
+        return self._hand_over(now_ms) if self._settled else []
 
-    def _hand_over(self, before: Id | None, now_ms: int) -> Effects:
-        """What the predecessor owns, since another one was it; a copy is kept here, as a successor does."""
+    def _hand_over(self, now_ms: int) -> Effects:
+        """All that the predecessor owns or should have copies of; a copy is kept here, as a successor does.
+
+        Not only what lies behind the predecessor before: nodes that join at once next to each other do not know
+        each other yet, and each takes the same node for its predecessor, so that one may be asked for, or may have to
+        hand on, what the other owns.
+        """
         mine = self.predecessor
         if mine is None or mine == self.id:
             return []
-        low = before if before is not None and before != self.id else self.id
-        handed = [e for e in self.entries.values() if touches(self._arcs(e), low, mine, self._mask)]
+        handed = [e for e in self.entries.values() if touches(self._arcs(e), self.id, mine, self._mask)]
         return [Send(mine, self._copies(handed, True, now_ms))]
 
     def leave(self, now_ms: int) -> Effects:
@@ -377,7 +386,7 @@ class OPChordNode(ChordNode):
             effects += self.unsubscribe(subscription, now_ms)
         head = self.successors[0] if self.successors else self.id
         if head != self.id:
-            effects.append(Send(head, self._copies(self.entries.values(), False, now_ms)))
+            effects.append(Send(head, LastCopies(self._copies(self.entries.values(), False, now_ms), self.id)))
         return [*effects, *super().leave(now_ms)]
 
     def _copy_afresh(self, now_ms: int) -> Effects:

@@ -82,10 +82,18 @@ class Copies(NamedTuple):
     handover: bool
 
 
+class LastCopies(NamedTuple):
+    """All that a node had that leaves, for its successor."""
+
+    copies: Copies
+    of: Id
+
+
 class Uncopy(NamedTuple):
     entry: Entry
 
 
 OPCHORD_MESSAGES: tuple[type, ...] = (
-    *CHORD_MESSAGES, Arc, Entry, Store, Walk, Stored, Collect, CollectFor, Collected, Matched, Told, Copies, Uncopy,
+    *CHORD_MESSAGES, Arc, Entry, Store, Walk, Stored, Collect, CollectFor, Collected, Matched, Told, Copies,
+    LastCopies, Uncopy,
 )  # fmt: skip

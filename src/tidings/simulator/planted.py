@@ -29,8 +29,8 @@ class PublishedOPChordNode(PublishedChordNode, OPChordNode):
 class HandsNothingOver(OPChordNode):
     """A node that comes in between is told that it has been handed everything, and has been handed nothing."""
 
-    def predecessor_changed(self, before: Id | None, now_ms: int) -> Effects:
-        effects = super().predecessor_changed(before, now_ms)
+    def predecessor_changed(self, now_ms: int) -> Effects:
+        effects = super().predecessor_changed(now_ms)
         return [
             Send(effect.to, Copies((), (), True))
             if isinstance(effect, Send) and isinstance(effect.message, Copies)
