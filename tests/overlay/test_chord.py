@@ -171,6 +171,16 @@ def test_who_leaves_does_not_have_others_pass_over_somebody_of_whom_it_has_not_h
     assert node.successors == (70,)  # the last resort
 
 
+def test_one_stabilization_finds_the_nearest_of_several_that_joined_in_one_gap() -> None:
+    members = [10, 20, 30, 40, 50, 60, 70, 80]
+    world = ring(members, Random(3))
+    behind = world.nodes[10]
+    assert isinstance(behind, Asking)
+    behind.successors = (50, 60, 70)
+    world.run(1_400)
+    assert behind.successors == (20, 30, 40)
+
+
 def test_two_halves_of_a_split_ring_become_one_again() -> None:
     random = Random(6)
     members = random.sample(range(1 << 16), 10)

@@ -282,6 +282,9 @@ class ChordNode(Dispatching):
             head = self.successors[0]
             if sender != self._id and (head == self._id or between(self._id, sender, head)):
                 self._adopt(sender, message.successors)
+                nearer = message.predecessor
+                if nearer is not None and between(self._id, nearer, sender):  # several joined at once in this gap
+                    return [Send(nearer, AskState("adopt"))]
             return [Send(self.successors[0], Notify())] if self.successors[0] != self._id else []
         if message.why == JOIN and not self.is_member:
             return self._become_member(sender, message, now_ms)
