@@ -36,6 +36,10 @@ def test_a_few_subscriptions_stay_everywhere() -> None:
     assert "chosen: replicated, cheaper than sending events anywhere" in found.lines()
 
 
+def test_nobody_is_planned_for_too() -> None:
+    assert made(known("mixed", 0)).placement == "replicated"
+
+
 def test_wide_ranges_over_shared_attributes_are_worth_sending_events_when_there_are_many() -> None:
     found = made(known("bluedove", subscriptions=10_000_000), partitions=16)
     assert found.placement != "replicated"

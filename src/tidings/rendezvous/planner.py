@@ -267,7 +267,7 @@ class _Estimator:
         shards, members = distinct_pairs(shards_of(placed.keys, view), placed.subscriptions)
         starts = starts_of(shards)
         met = match_ns = 0.0
-        for shard, mine in zip(shards[starts].tolist(), np.split(members, starts[1:]), strict=True):
+        for shard, mine in zip(shards[starts].tolist(), np.split(members, starts)[1:], strict=True):
             share, events = self._consulting(part, shard, len(starts))
             met += share * len(mine)
             match_ns += share * self._costs.an_event(mine, events)
