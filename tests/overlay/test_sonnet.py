@@ -183,6 +183,23 @@ def test_a_host_that_leaves_takes_no_group_with_it_that_others_hang_below() -> N
     assert not any(host.log.pending() for host in network.hosts)
 
 
+@pytest.mark.parametrize(("seed", "later_ms"), [(42, 54), (68, 159), (147, 19)])
+def test_who_comes_to_a_group_that_was_just_given_up_is_in_place_when_all_know_of_it(seed: int, later_ms: int) -> None:
+    network = Net(hosts=7, seed=seed)
+    network.subscribe(0, "one", "/a")
+    network.rest(6_000)
+    network.unsubscribe(0, "one")
+    network.rest(later_ms)
+    network.subscribe(1, "two", "/a")
+    while "two" not in network.world.active:
+        network.rest(10)
+    for number in range(28):
+        network.publish(number, f"e{number}", "<a/>")
+        network.rest(30 if number % 7 == 6 else 0)
+    network.rest(10_000)
+    assert network.told() == sorted(("two", f"e{number}") for number in range(28))
+
+
 def busy(network: Net, documents: int, every_ms: int) -> None:
     for number in range(documents):
         network.publish(number, f"b{network.world.now_ms}", "<a><b/></a>")

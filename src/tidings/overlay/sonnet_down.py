@@ -17,6 +17,6 @@ class Down:
         self.digest = digest
         self.seen_ms = seen_ms
         self.members: dict[Id, int] = {}  # since when; those that registered here are newer than others
-        self.spread = False  # whether the whole group knows of it
+        self.spread = False  # whether the whole group knows of it, as far as is known here
         self.announced_ms = NEVER_MS
         self.size = 1.0

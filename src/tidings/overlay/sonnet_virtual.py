@@ -282,6 +282,9 @@ class VirtualNode(RingMember):
         row = self._row(message.group, 0, now_ms)
         if row is None or group_of(sender, self.variant) != message.group:
             return []
+        if len(row.members) < FEW_MEMBERS and not self._serves(row):
+            row.spread = False  # hearsay: the group may have been gone in between, and be forgotten by others
+            row.announced_ms = min(row.announced_ms, now_ms - self.options.announce_ms)
         if sender not in row.members and len(row.members) < FEW_MEMBERS:
             row.announced_ms = min(row.announced_ms, now_ms - self.options.announce_ms)  # others may need it as well
         row.members.pop(sender, None)
@@ -293,6 +296,9 @@ class VirtualNode(RingMember):
         effects = self._announce(message.group, row, sender, now_ms)
         rooted = self.rooted and row.spread
         return [*effects, Send(sender, Registered(rooted, self.load, self.group_size, self.below_size))]
+
+    def _serves(self, row: Down) -> bool:
+        return any(id in self._scores for id in row.members)
 
     def _row(self, group: int, age_ms: int, now_ms: int) -> Down | None:
         """The row of a group, made where there is none; None where the group does not hang below this one."""
