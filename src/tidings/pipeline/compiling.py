@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -35,8 +37,8 @@ from tidings.rendezvous.planner import Plan, Room
 SHARD_SIZE = 1_000_000  # subscriptions, about: two shards of half the size cost an event half as much again
 SHARDS_MAX = 8  # of a replicated index: every event is matched in each
 _READ_SIZE = 250_000  # subscriptions that one task reads to place them
-_BYTES_A_SUBSCRIPTION = 400  # of a shard file, to divide the way to the driver into small pieces:
-_PIECE = 8 << 20  # Spark has each several times over, and one that finds no room is lost
+_BYTES_A_SUBSCRIPTION = 400  # of a shard file, to divide the way to the driver into small pieces
+_PIECE = 8 << 20
 _BUILDERS = 8  # tasks a core that build shards
 
 
@@ -196,7 +198,7 @@ class Builder:
         )
         result, files = Made(Layout(placement, ())), []
         build = secrets.token_hex(8)  # Spark has one namespace for the files of an application
-        for shard, kind, part, data in built.toLocalIterator():
+        for shard, kind, part, data in _rows(built):
             name = f"tidings-{build}-{placement}-{shard:05d}{SUFFIX}"
             if kind == "file":
                 _write_part(folder / name, part, data)
@@ -217,6 +219,16 @@ class Builder:
 def _by_id(shards: int) -> Column:
     """So that all rows with one id meet, and an id that is there twice is seen."""
     return F.pmod(F.xxhash64("id"), F.lit(shards)).cast("int")
+
+
+def _rows(frame: DataFrame) -> Iterator[Any]:
+    """The rows of a frame, partition by partition, by a job for each.
+
+    As `toLocalIterator`, which keeps in the driver's heap what it has given, up to the last row (Spark 4.3).
+    """
+    rdd = frame.rdd
+    for partition in range(rdd.getNumPartitions()):
+        yield from frame.sparkSession.sparkContext.runJob(rdd, list, [partition])
 
 
 def _write_part(path: Path, part: int, data: bytes) -> None:
