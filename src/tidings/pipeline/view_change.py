@@ -33,7 +33,7 @@ from tidings.rendezvous.planner import Division, Room, estimates, plan
 from tidings.rendezvous.statistics import Statistics
 
 PAYS = 0.9  # of what the View in force costs: a change is work, and estimates are estimates
-SHUFFLE_NS = 40e6  # of a micro-batch that is routed, whatever it holds: another stage of tasks, measured
+SHUFFLE_NS = 40e6  # of a micro-batch that is routed, whatever it holds: another stage of tasks, by estimate
 SAMPLE = 1_000  # subscriptions by which it is estimated how many files a View has
 
 REPLICATED = "replicated"
