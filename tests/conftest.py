@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import importlib.util
 import os
+import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -41,3 +44,21 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(str(no_java))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Any]:
+    """A real broker of Kafka; each test has topics of its own."""
+    path = Path(__file__).parent / "pipeline" / "kafka_broker.py"  # by its path: tests are no package
+    spec = importlib.util.spec_from_file_location("kafka_broker", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        ready = module.Broker()
+    except module.Unavailable as missing:
+        warnings.warn(f"Kafka is not tested: {missing}", stacklevel=1)
+        pytest.skip(str(missing))
+    with ready:
+        yield ready

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -11,8 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +31,6 @@ from tidings.store.reader import LogReader
 from .log_events import STOCKS, cloud, events_of, stock
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Any]:
-    path = Path(__file__).parents[1] / "pipeline" / "kafka_broker.py"
-    spec = importlib.util.spec_from_file_location("kafka_broker", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    try:
-        ready = module.Broker()
-    except module.Unavailable as missing:
-        warnings.warn(f"Kafka is not tested: {missing}", stacklevel=1)
-        pytest.skip(str(missing))
-    with ready:
-        yield ready
 
 
 @pytest.fixture
