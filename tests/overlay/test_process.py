@@ -34,11 +34,11 @@ class Hosted:
         self.process: NodeProcess
         self.server: asyncio.Server
 
-    async def open(self, system: str, join: str | None, *domains: Domain) -> None:
+    async def open(self, system: str, join: str | None, *domains: Domain, queued: bool = False) -> None:
         self.server = await asyncio.start_server(lambda r, w: self.process.serve(r, w), "127.0.0.1", 0)
         self.address = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
         id, given = hashed(self.address, BITS), domains or (DOMAIN,)
-        node = node_of(system, id, given, Random(self.address), lambda _: MemoryLog())
+        node = node_of(system, id, given, Random(self.address), lambda _: MemoryLog(), queued=queued)
         self.process = NodeProcess(node, self.address, Codec(messages_of(system)), self.told.append, pace=PACE)
         if join is not None:
             self.process.know(hashed(join, BITS), join)
@@ -83,6 +83,49 @@ def test_nodes_over_tcp_join_and_deliver(system: str) -> None:
     assert sorted((line["delivered"], line["id"]) for line in told) == [
         ("alpha", "both"), ("dear", "both"), ("dear", "one"),
     ]  # fmt: skip
+
+
+def test_a_node_that_queues_delivers_when_it_is_polled() -> None:
+    async def play() -> tuple[list[dict[str, Any]], ...]:
+        patient, prompt = Hosted(), Hosted()
+        await patient.open("bluedove", None, queued=True)
+        await prompt.open("bluedove", patient.address)
+        await until(lambda: {"ready": prompt.address} in prompt.told)
+        await asyncio.sleep(12 * PACE)
+        patient.wish(subscribe="dear", filter="price > 50.0")
+        prompt.wish(subscribe="dear too", filter="price > 50.0")
+        await until(lambda: {"active": "dear"} in patient.told and {"active": "dear too"} in prompt.told)
+        for number in range(3):
+            prompt.wish(publish={"symbol": "ALPHA", "price": 60.5, "volume": 1, "rating": 3}, id=f"e{number}")
+        await until(lambda: sum("delivered" in line for line in prompt.told) == 3)
+        await asyncio.sleep(0.2)
+        waiting = [line for line in patient.told if "delivered" in line]
+        patient.wish(poll="dear", limit=2)
+        some = [line for line in patient.told if "delivered" in line]
+        patient.wish(poll="dear")
+        patient.wish(poll="dear")
+        patient.wish(poll="dear", limit=0)
+        patient.wish(poll="cheap")
+        prompt.wish(poll="dear too")
+        for node in (patient, prompt):
+            await node.close()
+        return waiting, some, patient.told, prompt.told
+
+    waiting, some, patient, prompt = asyncio.run(play())
+    assert waiting == []
+    assert [line["id"] for line in some] == ["e0", "e1"]
+    assert [line["id"] for line in patient if "delivered" in line] == ["e0", "e1", "e2"]
+    errors = [line["error"] for line in (*patient, *prompt) if "error" in line]
+    assert len(errors) == 3
+    assert '"limit" is a number of events' in errors[0]
+    assert "no subscription 'cheap'" in errors[1]
+    assert "start it with --queued" in errors[2]
+
+
+@pytest.mark.parametrize("system", sorted(LAUNCHES.keys() - {"bluedove"}))
+def test_a_system_that_cannot_queue_says_which_can(system: str) -> None:
+    with pytest.raises(TidingsError, match="only bluedove keeps notifications"):
+        node_of(system, 1, [DOMAIN], Random(1), lambda _: MemoryLog(), queued=True)
 
 
 def test_a_node_of_several_domains_is_told_which_is_meant() -> None:

@@ -47,6 +47,10 @@ def node(
         Path | None,
         typer.Option("--log", metavar="FILE", help="Where bluedove keeps events that are not done, over a crash."),
     ] = None,
+    queued: Annotated[
+        bool,
+        typer.Option("--queued", help="Keep what matches until a wish asks for it; bluedove only."),
+    ] = False,
     pace: Annotated[
         float, typer.Option("--pace", min=0.01, max=10, help="Multiplies every period and timeout of the protocol.")
     ] = 1.0,
@@ -62,6 +66,7 @@ def node(
       {"subscribe": "dear", "filter": "price > 8.30"}
       {"publish": {"symbol": "OTE", "price": 8.40}}
       {"unsubscribe": "dear"}
+      {"poll": "dear", "limit": 10}      with --queued: events wait until they are asked for
 
     \b
     XML is published as text, filters are paths, and no domain is needed:
@@ -72,7 +77,7 @@ def node(
     \b
     A file with several domains makes a network of each; wishes then say "domain": "stocks".
     """
-    asyncio.run(_run(system, _domains(system, domain), listen, join, log, pace))
+    asyncio.run(_run(system, _domains(system, domain), listen, join, log, queued, pace))
 
 
 def _domains(system: str, file: Path | None) -> list[Domain]:
@@ -92,7 +97,7 @@ def _domains(system: str, file: Path | None) -> list[Domain]:
 
 
 async def _run(
-    system: str, domains: list[Domain], listen: str, join: str | None, log: Path | None, pace: float
+    system: str, domains: list[Domain], listen: str, join: str | None, log: Path | None, queued: bool, pace: float
 ) -> None:
     from tidings.overlay.bluedove import MemoryLog, PublicationLog
     from tidings.overlay.codec import Codec
@@ -119,7 +124,7 @@ async def _run(
     except OSError as error:
         raise TidingsError(f"cannot listen at {listen}: {error.strerror or error}; give another --listen") from None
     address = f"{host}:{server.sockets[0].getsockname()[1]}"
-    made = node_of(system, hashed(address, BITS), domains, Random(), log_of)
+    made = node_of(system, hashed(address, BITS), domains, Random(), log_of, queued=queued)
     ready = asyncio.Event()
 
     def tell(what: dict[str, Any]) -> None:

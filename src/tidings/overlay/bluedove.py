@@ -340,6 +340,8 @@ class BlueDoveNode(Matcher):
 
     def poll(self, subscription: str, limit: int = 100) -> Effects:
         """What waits for a subscriber who cannot be called (section II-B)."""
+        if not self.options.queued:
+            raise SubscriptionError("nothing waits to be polled: this node delivers at once; start it with --queued")
         waiting = self.mailboxes.get(subscription, [])
         taken, self.mailboxes[subscription] = waiting[:limit], waiting[limit:]
         return [Deliver(subscription, event) for event in taken]

@@ -7,7 +7,7 @@ quick to make, for a simulation makes millions. Effects are carried out in the o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 Id: TypeAlias = int
 Message: TypeAlias = Any  # a named tuple of an overlay's `MESSAGES`
@@ -94,6 +94,13 @@ class PubSubNode(Node, Protocol):
 
     def leave(self, now_ms: int) -> Effects:
         """Hand everything over; the node is stopped once the effects are carried out."""
+
+
+@runtime_checkable
+class Polled(Protocol):
+    """A node that may keep what it would deliver until it is asked."""
+
+    def poll(self, subscription: str, limit: int) -> Effects: ...
 
 
 class Dispatching:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidings.errors import DomainError, SubscriptionError, did_you_mean
-from tidings.overlay.core import Effects, Event, Id, Message, PubSubNode, Ready, Send, SetTimer, Tag
+from tidings.overlay.core import Effects, Event, Id, Message, Polled, PubSubNode, Ready, Send, SetTimer, Tag
 
 
 class InDomain(NamedTuple):
@@ -78,6 +78,16 @@ class DomainsNode:
     def publish(self, event: Event, now_ms: int, domain: str | None = None) -> Effects:
         name = self._named(domain)
         return self._of(name, self._nodes[name].publish(event, now_ms))
+
+    def poll(self, subscription: str, limit: int) -> Effects:
+        """What waits for a subscription; only some systems let it wait."""
+        name = self._domain_of.get(subscription)
+        if name is None:
+            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+        node = self._nodes[name]
+        if not isinstance(node, Polled):
+            raise SubscriptionError("nothing waits to be polled: nodes of this system deliver at once")
+        return self._of(name, node.poll(subscription, limit))
 
     def _named(self, domain: str | None) -> str:
         if domain is None and len(self._nodes) == 1:

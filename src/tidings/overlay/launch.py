@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -55,6 +56,7 @@ class Launch(NamedTuple):
     make: Callable[[Id, Content, Random, PublicationLog], PubSubNode]
     messages: tuple[type, ...]
     host_of: Callable[[Id], Id] = lambda id: id  # the node that an id in a message lies with
+    queued: Callable[[Id, Content, Random, PublicationLog], PubSubNode] | None = None  # keeps what it would deliver
 
 
 def launch_of(system: str) -> Launch:
@@ -65,11 +67,21 @@ def launch_of(system: str) -> Launch:
 
 
 def node_of(
-    system: str, id: Id, domains: Iterable[Domain], random: Random, log: Callable[[Domain], PublicationLog]
+    system: str,
+    id: Id,
+    domains: Iterable[Domain],
+    random: Random,
+    log: Callable[[Domain], PublicationLog],
+    *,
+    queued: bool = False,
 ) -> DomainsNode:
     """A node of a system that serves these domains, with a log of what it publishes in each."""
     launch, given = launch_of(system), {domain.name: domain for domain in domains}
-    nodes = {name: launch.make(id, Content(domain), random, log(domain)) for name, domain in given.items()}
+    make = launch.queued if queued else launch.make
+    if make is None:
+        able = ", ".join(name for name, one in LAUNCHES.items() if one.queued)
+        raise TidingsError(f"{system}: its nodes deliver at once; only {able} keeps notifications until it is asked")
+    nodes = {name: make(id, Content(domain), random, log(domain)) for name, domain in given.items()}
     named = {name: hashed(f"{system} {dump_domains([domain])}", 32) for name, domain in given.items()}
     return DomainsNode(nodes, {name: f"{name}-{digest:08x}" for name, digest in named.items()})
 
@@ -132,11 +144,11 @@ def _clusters(id: Id, content: Content, random: Random, log: PublicationLog) -> 
     return ClusterNode(id, random, Space(axes, content), ClusterSettings(_SCRIBE))
 
 
-def _bluedove(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
+def _bluedove(id: Id, content: Content, random: Random, log: PublicationLog, *, queued: bool = False) -> PubSubNode:
     paths = tuple(path for path, type_ in content.domain.leaves.items() if has_places(type_) and type_.name != "string")
     if not paths:
         raise DomainError(f"domain '{content.domain.name}': BlueDove needs an attribute of numbers or times")
-    return BlueDoveNode(id, random, Dimensions(paths[:4], content), BlueDoveSettings(), log=log)
+    return BlueDoveNode(id, random, Dimensions(paths[:4], content), BlueDoveSettings(queued=queued), log=log)
 
 
 def _sonnet(variant: Variant) -> Launch:
@@ -151,7 +163,7 @@ LAUNCHES: dict[str, Launch] = {
     "opchord": _ring(opchord),
     "digests": Launch(_digests, DIGEST_MESSAGES),
     "clusters": Launch(_clusters, CLUSTER_MESSAGES),
-    "bluedove": Launch(_bluedove, BLUEDOVE_MESSAGES),
+    "bluedove": Launch(_bluedove, BLUEDOVE_MESSAGES, queued=partial(_bluedove, queued=True)),
 }
 # Of these the events are XML documents, and filters are paths over them.
 DOCUMENT_LAUNCHES: dict[str, Launch] = {"sonnet": _sonnet("ranks"), "sonnet-hashes": _sonnet("hashes")}

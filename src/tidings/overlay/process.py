@@ -30,6 +30,7 @@ from tidings.overlay.domains import DomainsNode
 
 MAX_FRAME = 1 << 20
 MAX_QUEUE = 4_096  # frames to one peer
+POLLED = 100  # events that one wish asks for, where it does not say
 MAX_BOOK = 65_536  # addresses that are remembered
 CONNECT_S = 2.0
 _LENGTH = struct.Struct(">I")
@@ -181,13 +182,18 @@ class NodeProcess:
                     self._do(self.node.subscribe(name, text, self.now_ms(), domain))
                 case {"unsubscribe": str(name)}:
                     self._do(self.node.unsubscribe(name, self.now_ms()))
+                case {"poll": str(name)}:
+                    limit = wish.get("limit", POLLED)
+                    if not isinstance(limit, int) or limit < 1:
+                        raise TidingsError(f'"limit" is a number of events, 1 or more, not {json.dumps(limit)}')
+                    self._do(self.node.poll(name, limit))
                 case {"publish": dict() | str() as record}:
                     self._events += 1
                     id = str(wish.get("id", f"{self.node.id:x}-{self.now_ms():x}-{self._events}"))
                     self._do(self.node.publish(Event(id, json.dumps(record)), self.now_ms(), domain))
                 case _:
                     raise TidingsError(
-                        'write {"subscribe": id, "filter": text}, {"unsubscribe": id} or {"publish": {…}}'
+                        'write {"subscribe": id, "filter": text}, {"unsubscribe": id}, {"publish": {…}} or {"poll": id}'
                     )
         except (TidingsError, ValueError) as error:
             self._tell({"error": " ".join(str(error).split("\n"))})
