@@ -61,6 +61,64 @@ def _compiling_table(rows: list[dict[str, Any]]) -> list[str]:
     return lines + [f"| {row['case']} | {round(row['filters_per_core_second'], -2):,} |" for row in rows]
 
 
+def of_spark() -> str:
+    result, latency = _result("spark_matching"), _result("spark_latency")
+    rows = result["rows"]
+    lines = [
+        f"On {_machine(result)}; `local[2]` where nothing else is said, from Parquet to Spark's `noop`. Memory is of",
+        "all processes together: driver, JVM, Python workers.",
+        "",
+        "| workload | subscriptions | | events/s | a CPU second | memory | compiled in |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    shown = [row for part in ("bars", "sql", "ten-million") for row in rows if row["part"] == part]
+    for row in shown:
+        compiled = f"{row['compile_seconds']:,.0f} s" if "compile_seconds" in row else "–"
+        cells = [
+            row["workload"], f"{row['subscriptions']:,}", row["way"], f"{row['events_per_second']:,}",
+            f"{row['events_per_cpu_second']:,.0f}", f"{row['peak_mib']:,} MiB", compiled,
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    (ours,) = (row for row in rows if "times_best_sql" in row)
+    lines += [
+        "",
+        f"In CPU seconds, in one run, `match` is {ours['times_best_sql']:,} times as fast as the best SQL.",
+        "",
+        "![Events a CPU second by subscriptions, for two placements](pictures/spark-by-subscriptions.png)",
+        "![Events a second on one core and on two](pictures/spark-by-cores.png)",
+    ]
+    beyond = [row for row in rows if row["part"] == "beyond"]
+    if beyond:
+        lines += [
+            "",
+            f"Two executors whose workers may have {beyond[0]['worker_mib']:,} MiB of addresses each, and an index of "
+            f"{beyond[0]['subscriptions']:,} {beyond[0]['workload']} subscriptions:",
+            "",
+            "| placement | events/s |",
+            "|---|---|",
+            *(f"| {_beyond(row)} |" for row in sorted(beyond, key=lambda row: "failed" not in row)),
+        ]
+    (stream,) = (row for row in latency["rows"] if row["seconds"] >= 600)
+    lines += [
+        "",
+        f"A stream of {stream['events_per_second']:,} alerts a second from the log to the store, with "
+        f"{stream['subscriptions']:,} subscriptions, for {stream['seconds']:.0f} s: half within "
+        f"{stream['p50_s']:.2f} s, 99 % within {stream['p99_s']:.2f} s; changed subscriptions in use after "
+        f"{stream['changes_seen_max_s']:.1f} s at most; memory {stream['memory_mib_first']:,} MiB at first and "
+        f"{stream['memory_mib_last']:,} MiB at the end.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _beyond(row: dict[str, Any]) -> str:
+    name = row["way"].split()[0]
+    if "failed" in row:
+        return f"{name} | refused: no room in memory"
+    return f"{name}, which is {row['chosen']} | {row['events_per_second']:,}" if "chosen" in row else (
+        f"{name} | {row['events_per_second']:,}"
+    )  # fmt: skip
+
+
 def of_service() -> str:
     result = _result("service")
     publishing = [row for row in result["rows"] if row["part"] == "publishing"]
@@ -157,8 +215,11 @@ def _machine(result: dict[str, Any]) -> str:
 
 # Where figures stand, between the marks.
 DOCUMENTS: dict[str, Callable[[], str]] = {
-    "README.md": of_matching, "docs/service.md": of_service, "docs/placements.md": of_placements,
-}  # fmt: skip
+    "README.md": of_matching,
+    "docs/pipeline.md": of_spark,
+    "docs/service.md": of_service,
+    "docs/placements.md": of_placements,
+}
 
 
 def with_figures(name: str) -> str:

@@ -26,9 +26,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -41,10 +41,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from benchmarks.memory import command_of, tree_mib
 from benchmarks.placements_sql import Formulations
+from benchmarks.processes import Peaks, command_of, cpu_seconds_of, tree_mib
 from benchmarks.record import write
-from benchmarks.spark_matching import tree_cpu_seconds
 from tidings import pipeline
 from tidings.matching.matcher import Matcher
 from tidings.model.event import EventBatch, read_events
@@ -266,10 +265,10 @@ class Bench:
 
     def run(self, placement: str) -> dict[str, Any]:
         """One placement: checked, then timed on as many events as there is time for."""
-        start, cpu = time.perf_counter(), tree_cpu_seconds()
+        start, cpu = time.perf_counter(), cpu_seconds_of(os.getpid(), ended=True)
         index = self.index(placement)
         pipeline.match(self.events(1), index, placement=placement)  # has the layout built
-        compiled = time.perf_counter() - start, tree_cpu_seconds() - cpu
+        compiled = time.perf_counter() - start, cpu_seconds_of(os.getpid(), ended=True) - cpu
         answer = self._checked(index, placement)
 
         def work(count: int) -> None:
@@ -342,10 +341,10 @@ class Bench:
                 return max(1, min(self._size.events, int(count / taken * seconds)))
 
     def _timed(self, work: Callable[[], object], events: int) -> dict[str, Any]:
-        start, cpu = time.perf_counter(), tree_cpu_seconds()
-        with ExecutorMemory(self.spark.sparkContext._gateway.proc.pid) as memory:
+        start, cpu = time.perf_counter(), cpu_seconds_of(os.getpid(), ended=True)
+        with Peaks(self._memory) as memory:
             work()
-        seconds, cpu_seconds = time.perf_counter() - start, tree_cpu_seconds() - cpu
+        seconds, cpu_seconds = time.perf_counter() - start, cpu_seconds_of(os.getpid(), ended=True) - cpu
         return {
             "events": events,
             "events_per_second": round(events / seconds, 1),
@@ -353,9 +352,16 @@ class Bench:
             "cpu_share": round(
                 cpu_seconds / seconds / CORES, 2
             ),  # less than 1: others had the machine, or a core waited
-            "executors_mib": round(memory.executors_mib),
-            "workers_mib": round(memory.workers_mib),
+            "executors_mib": round(memory.found[0]),
+            "workers_mib": round(memory.found[1]),
         }
+
+    def _memory(self) -> tuple[float, float]:
+        """MiB of both executors, and of that of their Python workers."""
+        driver = self.spark.sparkContext._gateway.proc.pid  # the JVM that executors are started by
+        found = {process: mib for process, mib in tree_mib(driver).items() if process != driver}
+        workers = [mib for process, mib in found.items() if "pyspark" in command_of(process).split("java")[0]]
+        return sum(found.values()), sum(workers)
 
     def _counted(self, index: Index, placement: str) -> tuple[int, int]:
         """Candidates that matchers have verified so far, and the nanoseconds that they took."""
@@ -431,33 +437,6 @@ def _met(view: View, placed: Placed, events: EventBatch) -> tuple[float, float |
         return float(found.sum() / events.count), None
     work = np.bincount(np.repeat(visits.partitions, np.diff(visits.offsets)), found, view.partitions)
     return float(found.sum() / events.count), round(float(work.max() / max(work.mean(), 1e-9)), 2)
-
-
-class ExecutorMemory:
-    """The most that both executors have together, and of that their Python workers; looked at twice a second."""
-
-    def __init__(self, driver: int) -> None:
-        self.executors_mib = self.workers_mib = 0.0
-        self._driver = driver  # the JVM that executors are started by
-        self._done = threading.Event()
-
-    def __enter__(self) -> ExecutorMemory:
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._watcher.join()
-
-    def _watch(self) -> None:
-        while True:
-            found = {process: mib for process, mib in tree_mib(self._driver).items() if process != self._driver}
-            workers = sum(mib for process, mib in found.items() if "pyspark" in command_of(process).split("java")[0])
-            self.executors_mib = max(self.executors_mib, sum(found.values()))
-            self.workers_mib = max(self.workers_mib, workers)
-            if self._done.wait(0.5):
-                return
 
 
 def _taken(work: Callable[[int], None], count: int) -> float:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.light_http import request
-from benchmarks.memory import command_of, tree_mib
+from benchmarks.processes import command_of, tree_mib
 from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory
 from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.testing.workloads import Workload

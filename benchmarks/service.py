@@ -33,7 +33,7 @@ import numpy as np
 import uvloop
 
 from benchmarks.light_http import Connection, Stream, as_fast_as_possible
-from benchmarks.memory import cpu_seconds_of
+from benchmarks.processes import cpu_seconds_of
 from benchmarks.record import write
 from benchmarks.running_service import RunningService, running
 from tidings.matching.matcher import Matcher

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.memory import tree_mib
 from benchmarks.options import Options
+from benchmarks.processes import tree_mib
 from benchmarks.record import write
 from tidings import pipeline
 from tidings.model.event import read_events

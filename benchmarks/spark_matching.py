@@ -16,7 +16,6 @@ import argparse
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,20 +25,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from benchmarks.processes import Peaks, cpu_seconds_of, tree_mib
 from benchmarks.record import write
 from tidings import pipeline
+from tidings.pipeline.errors import brief
+from tidings.pipeline.placement import WORKER_ADDRESSES
 from tidings.testing.workloads import WORKLOADS, Workload
 
 QUESTION = __doc__.strip().splitlines()[0]
-PARTS = ("sql", "bars", "sizes", "cores", "ten-million")
+PARTS = ("sql", "bars", "sizes", "cores", "beyond", "ten-million")
 SIZES = (10_000, 40_000, 200_000, 1_000_000, 3_000_000)
 EVENTS_MADE = 200_000  # different ones; more are made of them by reading their file again
 DIMENSIONS = "abcd"
 MATCHES_MAX = 200_000_000  # of one run
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main(arguments: list[str]) -> int:
@@ -100,6 +102,31 @@ def cores(quick: bool) -> Iterator[dict[str, Any]]:
             yield bench.ours("alerts", 200_000, 500_000)
 
 
+def beyond(quick: bool) -> Iterator[dict[str, Any]]:
+    """An index that is more than a worker may have in memory: whole it is refused, divided it is served.
+
+    Two executors, each with an address space of its own, bounded by Spark. The shards are built beforehand, by workers
+    with room for it, and found again by their table. A subscription is a quarter of each dimension wide, so it is one
+    dimension that is divided: with four, a partition would hold as much as there is.
+    """
+    given = {"name": "bluedove", "subscriptions": 100_000 if quick else 2_000_000, "output": "counts"}
+    few, many = {"events": 2_000, **given}, {"events": 400_000, **given}
+    with tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder:
+        with Bench(cores=2, quick=quick, folder=folder) as bench:
+            whole = bench.ours(placement="replicated", **few)["index_mib"]
+            room = whole * 0.6
+            wishes = {"memory": f"{room:.0f}m", "dimensions": ["a"], "segments": 8}
+            for placement in ("bluedove", "auto"):
+                bench.ours(placement=placement, wishes=wishes, **few)
+        limit = round(WORKER_ADDRESSES / 2**20 + room)
+        config = {
+            "spark.executor.pyspark.memory": f"{limit}m", "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+        }  # fmt: skip
+        with Bench(cores=2, quick=quick, master="local-cluster[2,1,1024]", config=config, folder=folder) as bench:
+            for placement, asked in (("replicated", {}), ("bluedove", wishes), ("auto", wishes)):
+                yield {"worker_mib": limit} | bench.ours(placement=placement, wishes=asked, **many)
+
+
 def ten_million(quick: bool) -> Iterator[dict[str, Any]]:
     """An index of ten million, once."""
     with Bench(cores=2, quick=quick) as bench:
@@ -107,35 +134,61 @@ def ten_million(quick: bool) -> Iterator[dict[str, Any]]:
 
 
 _PARTS: dict[str, Callable[[bool], Iterator[dict[str, Any]]]] = {
-    "sql": sql, "bars": bars, "sizes": sizes, "cores": cores, "ten-million": ten_million,
+    "sql": sql, "bars": bars, "sizes": sizes, "cores": cores, "beyond": beyond, "ten-million": ten_million,
 }  # fmt: skip
 
 
 class Bench:
     """A session of its own, with workloads in files."""
 
-    def __init__(self, *, cores: int, quick: bool) -> None:
+    def __init__(
+        self,
+        *,
+        cores: int,
+        quick: bool,
+        master: str | None = None,
+        config: dict[str, str] | None = None,
+        folder: str | None = None,  # where workloads and indices are, and stay
+    ) -> None:
         self._cores, self._quick = cores, quick
+        self._master = master or f"local[{cores}]"
+        self._config = {"spark.driver.memory": "2g"} | (config or {})
+        self._given = folder
 
     def __enter__(self) -> Bench:
-        self._folder = tempfile.TemporaryDirectory(prefix="tidings-bench-")
-        self.spark = pipeline.session(f"local[{self._cores}]", config={"spark.driver.memory": "2g"})
+        self._own = tempfile.TemporaryDirectory(prefix="tidings-bench-")
+        self._folder = self._given or self._own.name
+        self.spark = pipeline.session(self._master, config=self._config)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.spark.stop()
-        self._folder.cleanup()
+        self._own.cleanup()
 
     def ours(
-        self, name: str, subscriptions: int, events: int, *, placement: Any = "replicated", output: Any = "ids"
+        self,
+        name: str,
+        subscriptions: int,
+        events: int,
+        *,
+        placement: Any = "replicated",
+        output: Any = "ids",
+        wishes: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         workload = WORKLOADS[name](subscriptions, EVENTS_MADE)
         table = self._table(workload, subscriptions)
-        start, cpu = time.perf_counter(), tree_cpu_seconds()
-        index = pipeline.compile(table, domain=workload.domain, sample=workload.events, placement=placement)
+        start, cpu = time.perf_counter(), cpu_seconds_of(os.getpid(), ended=True)
+        directory = Path(self._folder, f"{name}-{subscriptions}-{placement}")
+        index = pipeline.compile(
+            table, directory, domain=workload.domain, sample=workload.events, placement=placement, **(wishes or {})
+        )
+        named = {"workload": name, "subscriptions": subscriptions, "way": f"{placement} {output}", "cores": self._cores}
         counted = pipeline.match(self._events(workload, 20_000), index, placement=placement, output="counts")
-        matches = counted.agg(F.avg("matches")).first()
-        compiled = time.perf_counter() - start, tree_cpu_seconds() - cpu
+        try:
+            matches = counted.agg(F.avg("matches")).first()
+        except PySparkException as error:
+            return named | {"failed": brief(str(error))}
+        compiled = time.perf_counter() - start, cpu_seconds_of(os.getpid(), ended=True) - cpu
         assert matches is not None
         count = int(min(events // (50 if self._quick else 1), MATCHES_MAX / max(1, matches[0])))
 
@@ -146,10 +199,8 @@ class Bench:
         run(max(1, count // 3))  # so that the JVM has compiled what it does often
         row = self._timed(lambda: run(count), count)
         return {
-            "workload": name,
-            "subscriptions": subscriptions,
-            "way": f"{placement} {output}",
-            "cores": self._cores,
+            **named,
+            **({"chosen": index.placement} if placement == "auto" else {}),
             **row,
             "matches_per_event": round(matches[0], 1),
             "compile_seconds": round(compiled[0], 1),
@@ -168,33 +219,33 @@ class Bench:
         return {"workload": "bluedove", "subscriptions": subscriptions, "way": way, "cores": self._cores} | row
 
     def _timed(self, work: Callable[[], object], events: int) -> dict[str, Any]:
-        start, cpu = time.perf_counter(), tree_cpu_seconds()
-        with PeakMemory() as memory:
+        start, cpu = time.perf_counter(), cpu_seconds_of(os.getpid(), ended=True)
+        with Peaks(lambda: (sum(tree_mib(os.getpid()).values()),)) as memory:
             work()
-        seconds, cpu_seconds = time.perf_counter() - start, tree_cpu_seconds() - cpu
+        seconds, cpu_seconds = time.perf_counter() - start, cpu_seconds_of(os.getpid(), ended=True) - cpu
         return {
             "events": events,
             "events_per_second": round(events / seconds),
             "events_per_cpu_second": round(events / cpu_seconds, 1),
             "cpu_share": round(cpu_seconds / seconds / self._cores, 2),  # less than 1: others had the machine
-            "peak_mib": round(memory.peak / 2**20),
+            "peak_mib": round(memory.found[0]),
         }
 
     def _table(self, workload: Workload, subscriptions: int) -> DataFrame:
-        path = Path(self._folder.name, f"{workload.name}-{subscriptions}-subscriptions.parquet")
+        path = Path(self._folder, f"{workload.name}-{subscriptions}-subscriptions.parquet")
         if not path.exists():
             table = pa.table({"id": np.arange(subscriptions), "filter": workload.filters})
             pq.write_table(table, path, row_group_size=max(1, subscriptions // 8))
         return self.spark.read.parquet(str(path))
 
     def _events(self, workload: Workload, count: int) -> DataFrame:
-        path = Path(self._folder.name, f"{workload.name}-events.parquet")
+        path = Path(self._folder, f"{workload.name}-events.parquet")
         if not path.exists():
             pq.write_table(workload.events, path, row_group_size=EVENTS_MADE // 8)
         whole, rest = divmod(count, EVENTS_MADE)
         frame = self.spark.read.parquet(*[str(path)] * whole) if whole else None
         if rest:
-            part = Path(self._folder.name, f"{workload.name}-events-{rest}.parquet")
+            part = Path(self._folder, f"{workload.name}-events-{rest}.parquet")
             if not part.exists():
                 pq.write_table(workload.events.slice(0, rest), part, row_group_size=max(1, rest // 8))
             some = self.spark.read.parquet(str(part))
@@ -243,71 +294,6 @@ _SQL: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
     "SQL bins": lambda events, boxes: _binned(events, boxes, {"b": 25.0}),
     "SQL grid": lambda events, boxes: _binned(events, boxes, {"b": 50.0, "c": 50.0}),
 }
-
-
-# ---------------------------------------------------------------------- measuring
-
-
-def _tree() -> list[int]:
-    """This process and all below it."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            stat = _stat(int(entry.name))
-            if stat:
-                children.setdefault(int(stat[1]), []).append(int(entry.name))
-    found, waiting = [], [os.getpid()]
-    while waiting:
-        pid = waiting.pop()
-        found.append(pid)
-        waiting += children.get(pid, [])
-    return found
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/…/stat after the name, which may have blanks in it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def tree_cpu_seconds() -> float:
-    """Of all processes, and those of theirs that have ended."""
-    return sum(sum(map(int, stat[11:15])) for pid in _tree() if (stat := _stat(pid))) / _TICKS
-
-
-class PeakMemory:
-    """The most that all processes together have, shared pages counted once, looked at twice a second."""
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self._done = threading.Event()
-
-    def __enter__(self) -> PeakMemory:
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._watcher.join()
-
-    def _watch(self) -> None:
-        while True:
-            self.peak = max(self.peak, sum(map(_proportional_bytes, _tree())))
-            if self._done.wait(0.5):
-                return
-
-
-def _proportional_bytes(pid: int) -> int:
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
 
 
 def _bytes_in(folder: str) -> int:

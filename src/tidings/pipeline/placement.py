@@ -29,6 +29,10 @@ AUTO = "auto"
 SAMPLE = 10_000  # subscriptions
 PARTITIONS_MIN = 4
 
+# What a Python worker takes before it has any index: libraries, kernels, batches on their way
+WORKER_ADDRESSES = 1_950 * 2**20
+WORKER_BYTES = 340 * 2**20
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -117,16 +121,25 @@ def _is_local(spark: SparkSession) -> bool:
 
 
 def executor_memory(spark: SparkSession) -> int:
-    """Bytes that the Python workers of one executor have, by its configuration; half of a local machine's."""
+    """Bytes that an executor has for the index, by its configuration; half of a local machine's.
+
+    Spark limits each worker's address space where it is told to. Else an executor has its overhead for all it does
+    beside the JVM's heap, and its workers share pages of the index; where they already take most of that, a quarter
+    is counted on, since not every cluster enforces it.
+    """
     context = spark.sparkContext
     if _is_local(spark):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    conf = context.getConf()
-    given = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
-    if given:
-        return parse_bytes(given, unit=2**20)
-    factor = float(conf.get("spark.executor.memoryOverheadFactor") or "0.1")
-    return max(384 * 2**20, int(factor * parse_bytes(conf.get("spark.executor.memory") or "1g", unit=2**20)))
+    conf, cores = context.getConf(), executor_cores(spark)
+    if given := conf.get("spark.executor.pyspark.memory"):
+        return max(0, parse_bytes(given, unit=2**20) // cores - WORKER_ADDRESSES)
+    if given := conf.get("spark.executor.memoryOverhead"):
+        overhead = parse_bytes(given, unit=2**20)
+    else:
+        factor = float(conf.get("spark.executor.memoryOverheadFactor") or "0.1")
+        heap = parse_bytes(conf.get("spark.executor.memory") or "1g", unit=2**20)
+        overhead = max(384 * 2**20, int(factor * heap))
+    return max(overhead // 4, overhead - cores * WORKER_BYTES)
 
 
 def executor_cores(spark: SparkSession) -> int:

@@ -6,8 +6,11 @@ task. Files are named by the content they were built from: another version has o
 
 from __future__ import annotations
 
+import resource
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,14 +21,18 @@ from tidings.model.domain import Domain
 from tidings.pipeline.errors import PipelineError
 
 SUFFIX = ".tidings"
+SCRATCH_BYTES = 384 << 20  # for matching a batch
 EVENTS_MIN = 100  # by which the index of a shard is chosen, however small it is
 
 _loaded: OrderedDict[str, Matcher] = OrderedDict()  # by file name, the least recently used first
 
 
 def load_shards(names: Sequence[str], *, kept: int) -> list[Matcher]:
-    """The matchers of these shard files; afterwards at most `kept` stay loaded, and these."""
-    matchers = [_load(name) for name in names]
+    """The matchers of these shard files; afterwards at most `kept` stay loaded, and these.
+
+    Where Spark bounds a worker's memory, others are let go before there is too little of it to match with.
+    """
+    matchers = [_load(name, names) for name in names]
     for name in list(_loaded):
         if len(_loaded) <= kept:
             break
@@ -34,16 +41,43 @@ def load_shards(names: Sequence[str], *, kept: int) -> list[Matcher]:
     return matchers
 
 
-def _load(name: str) -> Matcher:
+def _load(name: str, needed: Sequence[str]) -> Matcher:
     if name not in _loaded:
-        path = SparkFiles.get(name)
-        if not Path(path).exists():
+        path = Path(SparkFiles.get(name))
+        if not path.exists():
             raise PipelineError(
                 f"the index file {name} did not reach this executor; was the index's directory removed?"
             )
+        size = path.stat().st_size
+        for other in list(_loaded):
+            if _spare_bytes() >= size + SCRATCH_BYTES:
+                break
+            if other not in needed:
+                del _loaded[other]
         _loaded[name] = Matcher.load(path, threads=1)  # Spark runs a task for each core already
     _loaded.move_to_end(name)
     return _loaded[name]
+
+
+def _spare_bytes() -> float:
+    """What of the addresses is left that this process may have."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return inf
+    return limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Say what to do where a worker has too little."""
+    try:
+        yield
+    except MemoryError as error:
+        raise PipelineError(
+            f"a Python worker has too little memory for its part of the index ({error}): give workers more "
+            "(spark.executor.pyspark.memory), or each a smaller part (placement='auto', or 'bluedove' with "
+            "more segments)"
+        ) from error
 
 
 def indexed(subscriptions: pa.Table, domain: Domain, sample: pa.Table | None) -> Matcher:

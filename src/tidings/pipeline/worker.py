@@ -15,7 +15,7 @@ from tidings.matching.matches import Matches
 from tidings.model.event import Reject
 from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.measured import Measures
-from tidings.pipeline.shards import load_shards
+from tidings.pipeline.shards import enough_memory, load_shards
 
 OUTPUT_BYTES = 16 << 20  # of ids in one batch; Arrow's lists end at 2 GiB, and the JVM holds a batch whole
 SHARDS_KEPT = 16  # loaded in a worker that serves one partition after the other
@@ -38,10 +38,11 @@ def match_replicated(task: Task, measures: Measures, batches: Iterator[pa.Record
         batch = pa.RecordBatch.from_arrays(given.columns, names=list(task.names))
         events = batch.select(list(task.reads))
         found = []
-        matchers = load_shards(list(task.files.values()), kept=len(task.files))
-        for shard, matcher in zip(task.files, matchers, strict=True):
-            with measures.matching(shard, matcher, batch.num_rows):
-                found.append(matcher.match(events, on_error="reject"))
+        with enough_memory():
+            matchers = load_shards(list(task.files.values()), kept=len(task.files))
+            for shard, matcher in zip(task.files, matchers, strict=True):
+                with measures.matching(shard, matcher, batch.num_rows):
+                    found.append(matcher.match(events, on_error="reject"))
         measures.saw(batch.num_rows)
         yield from answer(batch, found, task)
     keep_what_is_there("match")
@@ -63,10 +64,11 @@ def match_visits(
         for shard, rows in consulted(visit.field("shards")):
             if shard not in task.files:
                 continue
-            (matcher,) = load_shards([task.files[shard]], kept=SHARDS_KEPT)
-            with measures.matching(shard, matcher, len(rows)):
-                mine = events if len(rows) == len(events) else events.take(rows)
-                found.append(scattered(matcher.match(mine, on_error="reject"), rows, batch.num_rows))
+            with enough_memory():
+                (matcher,) = load_shards([task.files[shard]], kept=SHARDS_KEPT)
+                with measures.matching(shard, matcher, len(rows)):
+                    mine = events if len(rows) == len(events) else events.take(rows)
+                    found.append(scattered(matcher.match(mine, on_error="reject"), rows, batch.num_rows))
         measures.saw(_beginning(visit))
         # PySpark wants the names of the columns on their way: numbers, for it trips over dots and quotes.
         sent = pa.RecordBatch.from_arrays(given.columns, names=[f"_{i}" for i in range(given.num_columns)])

@@ -10,6 +10,7 @@ against a file that was forged. Nothing in a file is executed.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import mmap
@@ -214,6 +215,8 @@ def _mapped(path: str) -> mmap.mmap:
                 raise _damaged(path, "it is empty")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise MemoryError(f"matcher: no room in memory for '{path}', {os.path.getsize(path):,} bytes") from error
         raise SubscriptionError(f"matcher: cannot read '{path}': {error.strerror or error}") from error
 
 

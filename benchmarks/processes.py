@@ -1,9 +1,13 @@
-"""What a tree of processes keeps in memory: what belongs to each alone, and its share of the rest."""
+"""What a tree of processes takes: CPU time, and memory: what belongs to each alone, and its share of the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def tree_mib(root: int) -> dict[int, float]:
@@ -25,16 +29,41 @@ def command_of(process: int) -> str:
         return ""
 
 
-def cpu_seconds_of(root: int) -> float:
-    """CPU time of a process and of those below it that are alive."""
+def cpu_seconds_of(root: int, *, ended: bool = False) -> float:
+    """CPU time of a process and of those below it that are alive, or of those too that have ended."""
     ticks = 0
     for process in _tree(root):
         try:
             fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
         except (OSError, IndexError):
             continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / 100
+        ticks += sum(map(int, fields[11 : 15 if ended else 13]))
+    return ticks / _TICKS
+
+
+class Peaks:
+    """The most of each figure that a look finds, twice a second while it is open."""
+
+    def __init__(self, look: Callable[[], tuple[float, ...]]) -> None:
+        self.found: tuple[float, ...] = ()
+        self._look = look
+        self._done = threading.Event()
+
+    def __enter__(self) -> Peaks:
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        while True:
+            now = self._look()
+            self.found = tuple(map(max, now, self.found or now))
+            if self._done.wait(0.5):
+                return
 
 
 def _tree(root: int) -> Iterator[int]:
