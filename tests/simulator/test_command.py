@@ -45,6 +45,12 @@ def test_a_failure_says_how_to_see_it_again_and_is_the_exit_status() -> None:
     assert "tidings simulate opchord --subscriptions 3 --bug counting --keep" in told.stderr
 
 
+def test_a_failure_in_another_process_is_told_alike() -> None:
+    told = tidings("opchord", "--bug", "counting", "--subscriptions", "3", "--seeds", "2", "--jobs", "2")
+    assert told.exit_code == 1
+    assert "Sound is broken" in told.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

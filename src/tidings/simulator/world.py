@@ -23,7 +23,10 @@ class Violation(AssertionError):
 
     def __init__(self, law: str, what: str, now_ms: int) -> None:
         self.law, self.what, self.now_ms = law, what, now_ms
-        super().__init__(f"{law}: {what} (at {now_ms} ms)")
+        super().__init__(law, what, now_ms)  # all of them, so that it can come from another process
+
+    def __str__(self) -> str:
+        return f"{self.law}: {self.what} (at {self.now_ms} ms)"
 
 
 class Checker(Protocol):
