@@ -20,9 +20,9 @@ from tidings.overlay.scribe import ScribeNode, ScribeSettings
 from tidings.rendezvous.placements import digests
 from tidings.rendezvous.statistics import statistics_of
 from tidings.simulator.checkers.pastry import leaf_sets_at_rest
-from tidings.simulator.checkers.scribe import trees_at_rest
+from tidings.simulator.checkers.scribe import Trees, trees_at_rest
 from tidings.simulator.network import Network
-from tidings.simulator.world import World
+from tidings.simulator.world import Violation, World
 
 BITS = 32
 PASTRY = PastrySettings(bits=BITS, leaves=8)
@@ -162,6 +162,39 @@ def test_a_tree_is_mended_when_its_root_dies_and_when_a_closer_node_joins() -> N
     world.do(alive[0].id, alive[0].multicast(group, Event("e", "{}"), world.now_ms))
     world.run(34_000)
     assert all(node.got == ["e"] for node in alive)
+
+
+def changing_parents() -> tuple[World, Receiving, Receiving]:
+    """A member whose graft to a parent outside the tree is under way, and the parent that it has until then."""
+    world, nodes = network(12)
+    group = 0x12345678
+    member = max(nodes, key=lambda node: ring_distance(node.id, group, BITS))  # anybody may be its parent
+    world.do(member.id, member.join(group, world.now_ms))
+    world.run(3_000)
+    known = member.groups[group]
+    before = next(node for node in nodes if node.id == known.parent)
+    known.previous = known.parent
+    known.parent = next(node.id for node in nodes if group not in node.groups)
+    return world, member, before
+
+
+def test_who_changes_its_parent_is_in_the_tree_through_the_one_before() -> None:
+    world, member, before = changing_parents()
+    trees_at_rest(world)
+    before.groups[0x12345678].children.pop(member.id)
+    with pytest.raises(Violation, match=f"{before.id} does not know its child {member.id}"):
+        trees_at_rest(world)
+
+
+def test_a_parent_before_is_not_kept_for_ever() -> None:
+    world, member, before = changing_parents()
+    trees = Trees(8_000)
+    trees.after(world, member.id)
+    world.now_ms += 8_000
+    trees.after(world, member.id)
+    world.now_ms += 1
+    with pytest.raises(Violation, match=f"{member.id} still has the parent {before.id}"):
+        trees.after(world, member.id)
 
 
 def test_leaving_a_group_leaves_no_tree_behind() -> None:

@@ -111,7 +111,8 @@ class DigestNode(ScribeNode):
     def rooted(self, group: Id, now_ms: int) -> Effects:
         effects: Effects = []
         for subscription in self._members.get(group, ()):
-            effects += self._settle(subscription, group)
+            if self.own[subscription].waiting:
+                effects += self._settle(subscription, group)
         return effects
 
     def _settle(self, subscription: str, group: Id | None) -> Effects:
@@ -185,7 +186,8 @@ class DigestNode(ScribeNode):
         return effects
 
     def _on_home_stored(self, sender: Id, message: HomeStored, now_ms: int) -> Effects:
-        return self._settle(message.subscription, message.group) if message.subscription in self.own else []
+        own = self.own.get(message.subscription)  # what is in place already is confirmed again and again
+        return self._settle(message.subscription, message.group) if own is not None and own.waiting else []
 
     def _on_home_notify(self, sender: Id, message: HomeNotify, now_ms: int) -> Effects:
         return self._tell(message.subscription, message.event, now_ms)

@@ -141,7 +141,8 @@ class ScribeNode(PastryNode):
         hop = self.next_hop(group)
         effects: Effects = []
         if known.parent is not None and known.parent != hop:
-            effects += self._let_go(group, known)
+            if known.previous != hop:  # a way back is no leave: it would overtake the graft, or be overtaken
+                effects += self._let_go(group, known)
             known.previous = known.parent
         if hop is None:
             known.parent = None

@@ -4,7 +4,9 @@
     Trees             no cycle, one root, and the node closest to the key reaches every member by way of children
 
 The first holds after every message. A tree is in pieces for a while when nodes come and go, and is put together again
-within some periods of grafting. At rest, parents and children agree as well.
+within some periods of grafting; who changes its parent keeps the one before no longer than that. At rest, parents and
+children agree as well, but no moment is so quiet that nobody changes its parent: until the new one has answered it is
+the one before that leads to the root.
 """
 
 from __future__ import annotations
@@ -85,6 +87,8 @@ def _flaws(members: dict[Id, ScribeNode], group: Id) -> Flaws:
     for id, known in parts.items():
         if known.member and id not in reached:
             found["unreached", group, id] = f"group {group}: the root does not reach the member {id}"
+        if known.previous is not None:
+            found["changing", group, id] = f"group {group}: {id} still has the parent {known.previous} of before"
     return found
 
 
@@ -127,16 +131,20 @@ def trees_at_rest(world: World) -> None:
             while above != root:
                 seen.append(above)
                 here = nodes[above].groups.get(group) if above in nodes else None
-                if here is None or here.parent is None or here.parent in seen:
+                higher = None if here is None else _leading_up(here)
+                if higher is None or higher in seen:
                     raise Violation(
                         "Trees", f"group {group}: {id} does not reach the root {root}: {seen}", world.now_ms
                     )
-                grafting = here.previous is not None  # the parent before is kept until the new one has answered
-                if here.parent in nodes and not grafting and not _knows_child(nodes[here.parent], group, above):
-                    raise Violation(
-                        "Trees", f"group {group}: {here.parent} does not know its child {above}", world.now_ms
-                    )
-                above = here.parent
+                if higher in nodes and not _knows_child(nodes[higher], group, above):
+                    raise Violation("Trees", f"group {group}: {higher} does not know its child {above}", world.now_ms)
+                above = higher
+
+
+def _leading_up(known: Group) -> Id | None:
+    """Whom events come from: the parent, or the one before while the parent has not answered."""
+    changing = known.parent is not None and known.previous is not None
+    return known.previous if changing else known.parent
 
 
 def _knows_child(parent: ScribeNode, group: Id, child: Id) -> bool:
