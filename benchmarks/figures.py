@@ -92,7 +92,8 @@ def of_spark() -> str:
         lines += [
             "",
             f"Two executors whose workers may have {beyond[0]['worker_mib']:,} MiB of addresses each, and an index of "
-            f"{beyond[0]['subscriptions']:,} {beyond[0]['workload']} subscriptions:",
+            f"{beyond[0]['subscriptions']:,} {beyond[0]['workload']} subscriptions, whose ranges are "
+            f"{beyond[0]['width']} wide:",
             "",
             "| placement | events/s |",
             "|---|---|",

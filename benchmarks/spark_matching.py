@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
@@ -106,22 +107,23 @@ def beyond(quick: bool) -> Iterator[dict[str, Any]]:
     """An index that is more than a worker may have in memory: whole it is refused, divided it is served.
 
     Two executors, each with an address space of its own, bounded by Spark. The shards are built beforehand, by workers
-    with room for it, and found again by their table. A subscription is a quarter of each dimension wide, so it is one
-    dimension that is divided: with four, a partition would hold as much as there is.
+    with room for it, and found again by their table. Ranges are a tenth as wide as elsewhere: of those that are a
+    quarter of a dimension, a partition would hold a quarter and more, however many there are.
     """
-    given = {"name": "bluedove", "subscriptions": 100_000 if quick else 2_000_000, "output": "counts"}
-    few, many = {"events": 2_000, **given}, {"events": 400_000, **given}
+    size = 100_000 if quick else 3_000_000
+    given: dict[str, Any] = {
+        "name": "bluedove", "subscriptions": size, "output": "counts", "shape": {"width": 25},
+    }  # fmt: skip
+    few, many = {"events": 20_000, **given}, {"events": 400_000, **given}
     with tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder:
         with Bench(cores=2, quick=quick, folder=folder) as bench:
-            whole = bench.ours(placement="replicated", **few)["index_mib"]
-            room = whole * 0.6
-            wishes = {"memory": f"{room:.0f}m", "dimensions": ["a"], "segments": 8}
+            room = bench.ours(placement="replicated", **few)["index_mib"] / 4
+            # The plan is made here, where one executor has both cores, and so the memory of both.
+            wishes = {"memory": f"{2 * room:.0f}m", "dimensions": ["a"], "segments": 16}
             for placement in ("bluedove", "auto"):
                 bench.ours(placement=placement, wishes=wishes, **few)
         limit = round(WORKER_ADDRESSES / 2**20 + room)
-        config = {
-            "spark.executor.pyspark.memory": f"{limit}m", "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
-        }  # fmt: skip
+        config = {"spark.executor.pyspark.memory": f"{limit}m"}
         with Bench(cores=2, quick=quick, master="local-cluster[2,1,1024]", config=config, folder=folder) as bench:
             for placement, asked in (("replicated", {}), ("bluedove", wishes), ("auto", wishes)):
                 yield {"worker_mib": limit} | bench.ours(placement=placement, wishes=asked, **many)
@@ -174,8 +176,9 @@ class Bench:
         placement: Any = "replicated",
         output: Any = "ids",
         wishes: dict[str, Any] | None = None,
+        shape: dict[str, Any] | None = None,  # of the workload
     ) -> dict[str, Any]:
-        workload = WORKLOADS[name](subscriptions, EVENTS_MADE)
+        workload = WORKLOADS[name](subscriptions, EVENTS_MADE, **(shape or {}))
         table = self._table(workload, subscriptions)
         start, cpu = time.perf_counter(), cpu_seconds_of(os.getpid(), ended=True)
         directory = Path(self._folder, f"{name}-{subscriptions}-{placement}")
@@ -183,11 +186,13 @@ class Bench:
             table, directory, domain=workload.domain, sample=workload.events, placement=placement, **(wishes or {})
         )
         named = {"workload": name, "subscriptions": subscriptions, "way": f"{placement} {output}", "cores": self._cores}
+        named |= shape or {}
         counted = pipeline.match(self._events(workload, 20_000), index, placement=placement, output="counts")
         try:
             matches = counted.agg(F.avg("matches")).first()
         except PySparkException as error:
-            return named | {"failed": brief(str(error))}
+            told = re.sub(r"/\S*/", "", brief(str(error)))  # without the places of files on this machine
+            return named | {"failed": told}
         compiled = time.perf_counter() - start, cpu_seconds_of(os.getpid(), ended=True) - cpu
         assert matches is not None
         count = int(min(events // (50 if self._quick else 1), MATCHES_MAX / max(1, matches[0])))

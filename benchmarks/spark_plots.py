@@ -60,7 +60,7 @@ def by_subscriptions(rows: list[dict[str, Any]], result: dict[str, Any], path: s
 
 def by_cores(rows: list[dict[str, Any]], result: dict[str, Any], path: str) -> None:
     """What a second core adds."""
-    figure, panel = plt.subplots(figsize=(5.2, 4.2))
+    figure, panel = plt.subplots(figsize=(6.6, 4.2))
     for workload in dict.fromkeys(row["workload"] for row in rows):
         points = sorted((row["cores"], row["events_per_second"]) for row in rows if row["workload"] == workload)
         panel.plot(*zip(*points, strict=True), marker="o", label=workload)

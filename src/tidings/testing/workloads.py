@@ -46,15 +46,21 @@ class Workload:
 
 
 def bluedove(
-    subscriptions: int = 40_000, events: int = 10_000, *, sigma: float = 250, dimensions: int = 4, adverse: bool = False
+    subscriptions: int = 40_000,
+    events: int = 10_000,
+    *,
+    sigma: float = 250,
+    dimensions: int = 4,
+    adverse: bool = False,
+    width: float = 250,
 ) -> Workload:
-    """Ranges 250 wide around centres drawn near one hot spot a dimension; events uniform, or as the centres are."""
+    """Ranges of a width around centres drawn near one hot spot a dimension; events uniform, or as the centres are."""
     rng, event_rng = np.random.default_rng(SUBSCRIPTION_SEED), np.random.default_rng(EVENT_SEED)
     names = _DIMENSIONS[:dimensions]
     conjuncts = []
     for name, hot_spot in zip(names, HOT_SPOTS, strict=False):
         centres = _centres(rng, subscriptions, hot_spot, sigma)
-        conjuncts.append(_range(name, np.maximum(0, centres - 125), np.minimum(1000, centres + 125), 3))
+        conjuncts.append(_range(name, np.maximum(0, centres - width / 2), np.minimum(1000, centres + width / 2), 3))
     columns: dict[str, Any] = {
         name: np.round(
             _centres(event_rng, events, hot_spot, sigma) if adverse else event_rng.uniform(0, 1000, events), 3
