@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -13,13 +14,13 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.filter.sets import ordinal
 from tidings.model.types import DOUBLE
 from tidings.overlay.bluedove import BlueDoveNode, BlueDoveSettings, MemoryLog
-from tidings.overlay.bluedove_messages import LoadReport, Match
+from tidings.overlay.bluedove_messages import Copy, Handover, LoadReport, Match, Placed, TableNews
 from tidings.overlay.content import Content
-from tidings.overlay.core import Event, Send
+from tidings.overlay.core import Effects, Event, Send
 from tidings.overlay.gossip import GossipSettings
 from tidings.overlay.matcher import MatcherSettings
 from tidings.overlay.segments import BEGINNING, Dimensions, Edge
-from tidings.simulator.checkers.segments import placed_at_rest
+from tidings.simulator.checkers.segments import OneOwner, Tiles, placed_at_rest
 from tidings.simulator.network import Network
 from tidings.simulator.world import World
 
@@ -42,7 +43,7 @@ def cut_at(dimensions: Dimensions, cuts: Sequence[Sequence[float]], owners: Sequ
 class Cloud:
     def __init__(self, domain: Domain, cuts: Sequence[Sequence[float]], ids: Sequence[int], **options: Any) -> None:
         random = Random(1)
-        self.world = World(random, Network(random))
+        self.world = World(random, Network(random), checkers=options.pop("checkers", ()))
         self.dimensions = along(domain)
         matcher = MatcherSettings(GossipSettings(period_ms=300), **options.pop("matcher", {}))
         self.settings = BlueDoveSettings(matcher, **options)
@@ -61,6 +62,15 @@ class Cloud:
 
     def run(self, for_ms: int) -> None:
         self.world.run(self.world.now_ms + for_ms)
+
+    def hand_on(self, id: int, effects: Effects) -> None:
+        """Messages, in just this order, and the answers to them."""
+        under_way = deque((id, effect) for effect in effects)
+        while under_way:
+            sender, effect = under_way.popleft()
+            if isinstance(effect, Send):
+                answers = self.nodes[effect.to].on_message(sender, effect.message, self.world.now_ms)
+                under_way += [(effect.to, answer) for answer in answers]
 
     def told(self, subscription: str) -> list[str]:
         return sorted(d.event for d in self.world.deliveries if d.subscription == subscription)
@@ -145,6 +155,35 @@ def test_a_matcher_that_joins_takes_over_parts_and_no_event_is_lost_meanwhile() 
     check_exact(cloud, 60)
 
 
+def test_a_removal_that_is_there_before_the_copy_leaves_nothing() -> None:
+    cloud = Cloud(PLANE, [[50], [50]], [A, B])
+    placing = cloud.nodes[A].subscribe("s", "x > 10", 0)
+    removing = cloud.nodes[A].unsubscribe("s", 1)
+    cloud.hand_on(A, [*removing, *placing])
+    assert not any(held for node in cloud.nodes.values() for held in node.sets)
+
+
+def test_a_copy_that_is_handed_over_while_it_is_given_up_does_not_stay() -> None:
+    cloud = Cloud(PLANE, [[50], [50]], [A, B, C])
+    cloud.hand_on(A, cloud.nodes[A].subscribe("s", "x > 10 AND x < 20", 0))
+    (copy,) = cloud.nodes[A].sets[0].values()
+    handover = Send(C, Handover(0, int(ordinal(15.0, DOUBLE)), (copy,), None))
+    cloud.hand_on(A, cloud.nodes[A].unsubscribe("s", 1))
+    cloud.hand_on(B, [handover])
+    assert not any(held for node in cloud.nodes.values() for held in node.sets)
+
+
+def test_whoever_was_handed_a_copy_is_told_when_it_is_given_up() -> None:
+    cloud = Cloud(PLANE, [[50], [50]], [A, B, C])
+    copy = Copy("s", A, "x > 10 AND x < 20", 1)
+    cloud.hand_on(A, cloud.nodes[A].subscribe(copy.subscription, copy.text, 0))
+    assert cloud.nodes[A].own["s"].version == copy.version
+    cloud.hand_on(B, [Send(C, Handover(0, int(ordinal(15.0, DOUBLE)), (copy,), None))])  # and the table is not switched
+    assert cloud.nodes[C].sets[0]
+    cloud.hand_on(A, cloud.nodes[A].unsubscribe("s", 1))
+    assert not any(held for node in cloud.nodes.values() for held in node.sets)
+
+
 def check_exact(cloud: Cloud, events: int) -> None:
     content = cloud.dimensions.content
     for id, node in cloud.nodes.items():
@@ -217,6 +256,35 @@ def test_a_matcher_that_is_back_before_anybody_noticed_matches_nothing_until_it_
     cloud.run(10_000)
     placed_at_rest(cloud.world)
     check_exact(cloud, 40)
+
+
+@pytest.mark.parametrize("after_ms", range(5_000, 9_000, 250))
+def test_a_matcher_that_is_back_while_others_give_it_up_shares_no_part_with_its_heir(after_ms: int) -> None:
+    cloud = Cloud(PLANE, [[25, 50, 75], [25, 50, 75]], [A, B, C, D], checkers=[OneOwner(), Tiles()])
+    cloud.subscribe(A, "all", "x >= 0")
+    cloud.run(2_000)
+    cloud.world.crash(B)
+    cloud.run(after_ms)
+    cloud.world.add(BlueDoveNode(B, cloud.world.random, cloud.dimensions, cloud.settings), C)
+    cloud.run(8_000)
+    placed_at_rest(cloud.world)
+
+
+def test_a_newcomer_whose_contact_crashes_at_once_owns_nothing_and_the_others_go_on() -> None:
+    cloud = Cloud(PLANE, [[50], [50]], [A, B, C])
+    cloud.world.add(BlueDoveNode(D, cloud.world.random, cloud.dimensions, cloud.settings), B)
+    cloud.world.crash(B)
+    cloud.run(15_000)
+    assert D not in cloud.world.ready
+    placed_at_rest(cloud.world)
+
+
+def test_a_part_of_the_table_is_nothing_to_a_node_that_has_none() -> None:
+    newcomer = BlueDoveNode(C, Random(1), along(PLANE))
+    newcomer.start(A, 0)
+    newcomer.on_message(B, TableNews((Edge(0, 5, 1, B, True, False),)), 10)
+    newcomer.on_message(B, Placed(0, "s", 1, (Edge(0, BEGINNING, 1, B, True, False),)), 10)  # it asked before a crash
+    assert not newcomer.table.edges
 
 
 def test_queues_that_keep_growing_ask_for_another_matcher_and_fall_when_it_comes() -> None:

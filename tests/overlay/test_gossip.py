@@ -3,7 +3,8 @@ from __future__ import annotations
 from math import log2
 from random import Random
 
-from tidings.overlay.gossip import Detector, GossipNode
+from tidings.overlay.core import Ready, Send
+from tidings.overlay.gossip import Ack, Detector, GossipNode, Member
 from tidings.simulator.network import Network
 from tidings.simulator.world import World
 
@@ -50,6 +51,35 @@ def test_who_crashes_is_convicted_by_all_and_who_returns_is_known_again() -> Non
     world.add(GossipNode(3, world.random), 1)
     world.run(80_000)
     assert all(3 in node.others() for node in left)
+
+
+def test_who_is_back_is_not_convicted_for_the_silence_before() -> None:
+    world, nodes = cluster(8, 1)
+    world.run(10_000)
+    world.crash(3)
+    world.run(60_000)
+    (convinced,) = (node for node in nodes if node.id == 5)
+    assert 3 in convinced.convicts
+    convinced.on_message(3, Ack((), (), None, False), world.now_ms)  # of its new generation nothing is known here
+    world.run(world.now_ms + 2_000)
+    assert 3 in convinced.others()
+
+
+def test_what_others_send_does_not_make_gossip_seem_late() -> None:
+    detector = Detector(0, 1_000)
+    for tenth in range(1, 600):
+        detector.spoke(100 * tenth)
+        if tenth % 10 == 0:
+            detector.heard(100 * tenth)
+    assert detector.phi(59_900 + 18_300) < 8 < detector.phi(59_900 + 18_500)
+
+
+def test_who_says_that_it_leaves_admits_nobody() -> None:
+    newcomer = GossipNode(2, Random(1))
+    assert any(isinstance(effect, Send) for effect in newcomer.start(1, 0))
+    assert newcomer.on_message(7, Ack((Member(7, 0, 40, True, ""),), (), None, False), 10) == []
+    assert not newcomer.is_member
+    assert Ready() in newcomer.on_message(1, Ack((Member(1, 0, 41, False, ""),), (), None, False), 20)
 
 
 def test_who_left_stays_gone_whatever_is_told_of_it_later() -> None:

@@ -46,6 +46,21 @@ def test_a_node_that_changes_its_parent_when_the_run_ends_is_still_in_the_tree(
     assert play(Plan("digests", seed=seed, **trouble)).violation is None  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("seed", "keep"),
+    [
+        (172, (1, 2, 3, 24, 25)),  # a subscription is given up while a newcomer is handed a part
+        (173, (4, 19)),  # and while it is repeated
+        (560, (5, 11, 13, 14)),  # and while a node that is back asks for what it lost
+        (571, (3, 8, 12, 13, 14, 15, 25)),  # a node is back just before others convict it
+        (661, (0, 6, 18, 27)),
+        (902, (3, 11, 12, 15, 16)),  # one leaves while another joins
+    ],
+)
+def test_segments_change_hands_while_other_things_happen(seed: int, keep: tuple[int, ...]) -> None:
+    assert play(Plan("bluedove", seed=seed, churn=0.8, keep=keep)).violation is None
+
+
 def test_a_failure_is_shrunk_to_the_steps_that_it_needs_and_names_the_command() -> None:
     plan = Plan("opchord", seed=3, bug="counting")
     violation = play(plan).violation

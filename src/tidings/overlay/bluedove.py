@@ -29,8 +29,11 @@ from tidings.overlay.bluedove_messages import (
     Place,
     Placed,
     Refused,
+    Remove,
+    Removed,
     Split,
     TableNews,
+    Taken,
 )
 from tidings.overlay.core import Active, Deliver, Effects, Event, Grow, Id, Message, Send, SetTimer, Tag
 from tidings.overlay.matcher import Matcher, MatcherSettings
@@ -82,12 +85,13 @@ class MemoryLog:
 
 
 class _Own:
-    __slots__ = ("active", "placed", "text", "version")
+    __slots__ = ("active", "holders", "placed", "text", "version")
 
     def __init__(self, text: str, version: int) -> None:
         self.text = text
         self.version = version
         self.placed: set[tuple[int, Id]] = set()  # (dimension, matcher) that have answered
+        self.holders: set[Id] = set()  # everybody who may have a copy
         self.active = False
 
 
@@ -108,8 +112,8 @@ class BlueDoveNode(Matcher):
     """A dispatcher, a matcher, or both."""
 
     handled_by: ClassVar[dict[type, str]] = {
-        Placed: "_on_placed", Refused: "_on_refused", Done: "_on_done", Notification: "_on_notification",
-        LoadReport: "_on_load", Admit: "_on_admit",
+        Placed: "_on_placed", Taken: "_on_taken", Removed: "_on_removed", Refused: "_on_refused", Done: "_on_done",
+        Notification: "_on_notification", LoadReport: "_on_load", Admit: "_on_admit",
     }  # fmt: skip
 
     def __init__(
@@ -127,7 +131,7 @@ class BlueDoveNode(Matcher):
         self.roles = roles
         self.log: PublicationLog = log if log is not None else MemoryLog()
         self.own: dict[str, _Own] = {}
-        self._removing: dict[str, tuple[_Own, set[tuple[int, Id]]]] = {}
+        self._removing: dict[tuple[str, int], set[Id]] = {}  # subscription, version → who has not answered
         self._sending: dict[str, _Sending] = {}
         self._suspects: dict[Id, int] = {}
         self.loads: dict[Id, tuple[LoadReport, int]] = {}  # and when it came
@@ -226,19 +230,15 @@ class BlueDoveNode(Matcher):
         effects: Effects = []
         copy = self._copy(subscription, own)
         for dimension, matcher in sorted(self._wanted(own.text) - own.placed):
-            effects += self._answer(matcher, Place(dimension, copy, False), now_ms)
+            own.holders.add(matcher)
+            effects += self._answer(matcher, Place(dimension, copy), now_ms)
         return effects
 
     def _on_placed(self, sender: Id, message: Placed, now_ms: int) -> Effects:
-        effects = self.merge_table(message.edges, now_ms)
-        removing = self._removing.get(message.subscription)
-        if removing is not None and removing[0].version == message.version:
-            removing[1].discard((message.dimension, sender))
-            if not removing[1]:
-                del self._removing[message.subscription]
+        effects = self.merge_part(message.edges, now_ms)
         own = self.own.get(message.subscription)
-        if own is None or own.version != message.version:
-            return effects
+        if own is None or own.version != message.version:  # the removal may have been there before the copy
+            return [*effects, *self._remove(message.subscription, message.version, {sender}, now_ms)]
         own.placed.add((message.dimension, sender))
         lacking = self._wanted(own.text) - own.placed
         if not lacking and not own.active:
@@ -246,20 +246,36 @@ class BlueDoveNode(Matcher):
             effects.append(Active(message.subscription))
         return effects
 
+    def _on_taken(self, sender: Id, message: Taken, now_ms: int) -> Effects:
+        effects: Effects = []
+        for subscription, version in message.copies:
+            own = self.own.get(subscription)
+            if own is not None and own.version == version:
+                own.holders.add(sender)
+            else:
+                effects += self._remove(subscription, version, {sender}, now_ms)
+        return effects
+
     def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
         own = self.own.pop(subscription, None)
         if own is None:
             raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
         self.mailboxes.pop(subscription, None)
-        self._removing[subscription] = (own, own.placed | self._wanted(own.text))
-        return self._remove(subscription, now_ms)
+        return self._remove(subscription, own.version, own.holders, now_ms)
 
-    def _remove(self, subscription: str, now_ms: int) -> Effects:
-        own, waiting = self._removing[subscription]
+    def _remove(self, subscription: str, version: int, holders: set[Id], now_ms: int) -> Effects:
+        self._removing.setdefault((subscription, version), set()).update(holders)
         effects: Effects = []
-        for dimension, matcher in sorted(waiting):
-            effects += self._answer(matcher, Place(dimension, self._copy(subscription, own), True), now_ms)
+        for matcher in sorted(holders):
+            effects += self._answer(matcher, Remove(subscription, version), now_ms)
         return effects
+
+    def _on_removed(self, sender: Id, message: Removed, now_ms: int) -> Effects:
+        waiting = self._removing.get((message.subscription, message.version), set())
+        waiting.discard(sender)
+        if not waiting:
+            self._removing.pop((message.subscription, message.version), None)
+        return []
 
     def table_changed(self, now_ms: int) -> Effects:
         """Whoever owns a part now, and has not said that it holds our subscriptions, is sent them."""
@@ -315,7 +331,7 @@ class BlueDoveNode(Matcher):
         return pairs[int(np.argmin(costs_of(self.options.policy, load)))]
 
     def _on_refused(self, sender: Id, message: Refused, now_ms: int) -> Effects:
-        effects = self.merge_table(message.edges, now_ms) if message.edges else []
+        effects = self.merge_part(message.edges, now_ms)
         sending = self._sending.get(message.event)
         return [*effects, *self._forward(sending, now_ms)] if sending is not None else effects
 
@@ -370,10 +386,7 @@ class BlueDoveNode(Matcher):
         self.loads.pop(id, None)
         for own in self.own.values():
             own.placed = {pair for pair in own.placed if pair[1] != id}
-        for name, (_, waiting) in list(self._removing.items()):
-            waiting -= {pair for pair in waiting if pair[1] == id}
-            if not waiting:
-                del self._removing[name]
+            own.holders.discard(id)
         return super().parted(id, now_ms)
 
     def on_timer(self, tag: Tag, now_ms: int) -> Effects:
@@ -398,8 +411,10 @@ class BlueDoveNode(Matcher):
     def _again(self, now_ms: int) -> Effects:
         """What was not answered: placements, removals, and events that no candidate could take."""
         effects = self.table_changed(now_ms)
-        for subscription in list(self._removing):
-            effects += self._remove(subscription, now_ms)
+        present = set(self.others())
+        self._removing = {key: waiting & present for key, waiting in self._removing.items() if waiting & present}
+        for (subscription, version), waiting in self._removing.items():
+            effects += [Send(matcher, Remove(subscription, version)) for matcher in sorted(waiting)]
         for sending in list(self._sending.values()):
             if sending.waiting_for is None:
                 sending.tried.clear()

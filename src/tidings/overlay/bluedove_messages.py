@@ -21,7 +21,6 @@ class Copy(NamedTuple):
 class Place(NamedTuple):
     dimension: int
     copy: Copy
-    remove: bool
 
 
 class Placed(NamedTuple):
@@ -29,6 +28,24 @@ class Placed(NamedTuple):
     subscription: str
     version: int
     edges: tuple[Edge, ...]  # of the dimension, as the matcher knows it
+
+
+class Taken(NamedTuple):
+    """A matcher holds these now (subscription, version), and has them from another matcher."""
+
+    copies: tuple[tuple[str, int], ...]
+
+
+class Remove(NamedTuple):
+    """The subscription is given up, as it was in this version and before: along every dimension."""
+
+    subscription: str
+    version: int
+
+
+class Removed(NamedTuple):
+    subscription: str
+    version: int
 
 
 class Match(NamedTuple):
@@ -104,15 +121,17 @@ class Rebuild(NamedTuple):
     dimension: int
     low: int
     high: int
+    edges: tuple[Edge, ...]  # of the dimension, as who asks knows it
 
 
 class Rebuilt(NamedTuple):
     dimension: int
     low: int
     copies: tuple[Copy, ...]
+    edges: tuple[Edge, ...]  # of the dimension: perhaps the part is another's by now
 
 
 BLUEDOVE_MESSAGES: tuple[type, ...] = (
-    *GOSSIP_MESSAGES, Edge, Copy, Place, Placed, Match, Refused, Done, Notification, Noted, LoadReport, Admit, Split,
-    Handover, HandedOver, TableNews, Rebuild, Rebuilt,
+    *GOSSIP_MESSAGES, Edge, Copy, Place, Placed, Taken, Remove, Removed, Match, Refused, Done, Notification, Noted,
+    LoadReport, Admit, Split, Handover, HandedOver, TableNews, Rebuild, Rebuilt,
 )  # fmt: skip

@@ -3,7 +3,8 @@
 Everybody knows everybody. Once a period a node raises its own version and compares what it knows with one other
 node: versions first, then only what is newer, both ways. A node whose version stands still is suspected, the more the
 longer (phi-accrual, Hayashibara et al. 2004), and convicted at φ > 8: with a mean of one second, after 18.4 s.
-Who leaves is marked gone, with a version that nothing older overwrites; who comes back has a new generation.
+Who leaves is marked gone, with a version that nothing older overwrites; who comes back has a new generation, and is
+there from its first message on, before gossip has told of it.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ GOSSIP, GOSSIP_JOIN = "gossip", "gossip join"
 class Detector:
     """φ of one node: how unlikely it is that news of it are merely late, if they come at random times."""
 
-    __slots__ = ("_intervals", "_last_ms", "_sum")
+    __slots__ = ("_intervals", "_last_ms", "_spoke_ms", "_sum")
 
     def __init__(self, now_ms: int, first_ms: int) -> None:
-        self._last_ms = now_ms
+        self._last_ms = self._spoke_ms = now_ms
         self._intervals = [first_ms]
         self._sum = first_ms
 
@@ -75,9 +76,13 @@ class Detector:
         if len(self._intervals) > MAX_INTERVALS:
             self._sum -= self._intervals.pop(0)
 
+    def spoke(self, now_ms: int) -> None:
+        """It sent a message: no news by gossip, whose intervals would seem too short else."""
+        self._spoke_ms = now_ms
+
     def phi(self, now_ms: int) -> float:
         mean = self._sum / len(self._intervals)
-        return (now_ms - self._last_ms) / (mean * log(10))  # −log10 of e^(−t/mean)
+        return (now_ms - max(self._last_ms, self._spoke_ms)) / (mean * log(10))  # −log10 of e^(−t/mean)
 
 
 class GossipNode(Dispatching):
@@ -92,7 +97,7 @@ class GossipNode(Dispatching):
         self.members: dict[Id, Member] = {id: Member(id, 0, 0, False, about)}
         self._detectors: dict[Id, Detector] = {}
         self.convicts: dict[Id, tuple[int, int]] = {}  # with the age at which they were convicted
-        self._contact: Id | None = None
+        self.contact: Id | None = None
         self.is_member = False
 
     @property
@@ -119,12 +124,12 @@ class GossipNode(Dispatching):
         if self.is_member or contact is None:
             self.is_member = True
             return [timer, Ready()]
-        self._contact = contact
+        self.contact = contact
         return [timer, *self._ask_to_join()]
 
     def _ask_to_join(self) -> Effects:
-        assert self._contact is not None
-        return [Send(self._contact, self._syn()), SetTimer(self.gossip.join_retry_ms, GOSSIP_JOIN)]
+        assert self.contact is not None
+        return [Send(self.contact, self._syn()), SetTimer(self.gossip.join_retry_ms, GOSSIP_JOIN)]
 
     def leave(self, now_ms: int) -> Effects:
         mine = self.members[self._id]
@@ -132,6 +137,14 @@ class GossipNode(Dispatching):
         return [Send(id, Ack((self.members[self._id],), (), None, False)) for id in self.others()]
 
     # Exchange
+
+    def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
+        if sender in self.convicts:
+            del self.convicts[sender]
+            self._detectors[sender] = Detector(now_ms, 2 * self.gossip.period_ms)
+        elif sender in self._detectors:
+            self._detectors[sender].spoke(now_ms)
+        return super().on_message(sender, message, now_ms)
 
     def _syn(self) -> Syn:
         known = tuple((member.id, member.generation, member.version) for member in self.members.values())
@@ -154,7 +167,8 @@ class GossipNode(Dispatching):
             wanted = tuple(self.members[id] for id in message.wanted if id in self.members)
             table = self.table_state() if message.table is not None else None
             effects.append(Send(sender, Ack(wanted, (), table, False)))
-        if not self.is_member and message.newer:
+        is_there = any(member.id == sender and not member.gone for member in message.newer)
+        if not self.is_member and is_there:  # and does not merely say that it leaves
             self.is_member = True
             effects += [Ready(), *self.admitted(sender, now_ms)]
         return effects

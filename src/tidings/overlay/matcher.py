@@ -1,10 +1,11 @@
 """BlueDove's matcher: for each dimension a set of subscriptions and a queue of events, and segments that it owns.
 
 Segments change hands in one order: the copies are made, then the table switches, then the old owner trims. While
-copies are under way the old owner takes no changes for the part in question (dispatchers repeat them), and after the
-switch it sends events on, so that every event finds all that it satisfies. Of a matcher that is convicted the
-neighbour takes the segments, asks everybody for the subscriptions that belong there, and matches nothing in them
-before all have answered. So does a node that crashed, and is back before anybody has noticed.
+copies are under way the old owner takes nothing new for the part in question (dispatchers repeat it), and after the
+switch it sends events on, so that every event finds all that it satisfies. Whoever has a copy from another matcher
+tells its dispatcher, which may have given it up meanwhile. Of a matcher that is convicted the neighbour takes the
+segments, asks everybody for the subscriptions that belong there, and matches nothing in them before all have answered.
+So does a node that crashed, and is back before anybody has noticed.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from tidings.overlay.bluedove_messages import (
     Rebuild,
     Rebuilt,
     Refused,
+    Remove,
+    Removed,
     Split,
     TableNews,
+    Taken,
 )
 from tidings.overlay.core import Effects, Id, Message, Send, SetTimer, Tag
 from tidings.overlay.gossip import GossipNode, GossipSettings
@@ -56,18 +60,18 @@ class _Giving(NamedTuple):
 class _Recovery:
     """A part that was taken over, until everybody has said what belongs there."""
 
-    __slots__ = ("asked_ms", "high", "waiting")
+    __slots__ = ("high", "waiting")
 
-    def __init__(self, high: int, waiting: set[Id], asked_ms: int) -> None:
+    def __init__(self, high: int, waiting: set[Id]) -> None:
         self.high = high
         self.waiting = waiting
-        self.asked_ms = asked_ms
 
 
 class Matcher(GossipNode):
     handled_by: ClassVar[dict[type, str]] = {
-        Place: "_on_place", Match: "_on_match", Noted: "_on_noted", Split: "_on_split", Handover: "_on_handover",
-        HandedOver: "_on_handed_over", TableNews: "_on_table_news", Rebuild: "_on_rebuild", Rebuilt: "_on_rebuilt",
+        Place: "_on_place", Remove: "_on_remove", Match: "_on_match", Noted: "_on_noted", Split: "_on_split",
+        Handover: "_on_handover", HandedOver: "_on_handed_over", TableNews: "_on_table_news", Rebuild: "_on_rebuild",
+        Rebuilt: "_on_rebuilt",
     }  # fmt: skip
 
     def __init__(self, id: Id, random: Random, dimensions: Dimensions, settings: MatcherSettings, about: str) -> None:
@@ -93,27 +97,41 @@ class Matcher(GossipNode):
     # Subscriptions
 
     def _on_place(self, sender: Id, message: Place, now_ms: int) -> Effects:
-        dimension, copy, remove = message
+        dimension, copy = message
         spans = self.dimensions.spans(copy.text)[dimension]
         for (d, low), _ in self._giving.items():
             if d == dimension and spans_touch(spans, low, self._end(dimension, low)):
                 return []  # copies are under way: the dispatcher asks again
-        key = (copy.subscription, copy.dispatcher)
-        known = self.sets[dimension].get(key)
-        if remove:
-            if known is not None and known.version <= copy.version:
-                self.sets[dimension].pop(key)
-        elif known is None or known.version <= copy.version:
-            self._hold(dimension, copy, now_ms)
+        self._hold(dimension, copy, now_ms)
         placed = Placed(dimension, copy.subscription, copy.version, self.table.along(dimension))
         return self._answer(sender, placed, now_ms)
 
-    def _hold(self, dimension: int, copy: Copy, now_ms: int) -> None:
+    def _hold(self, dimension: int, copy: Copy, now_ms: int) -> bool:
+        """Whether it is new here."""
         key = (copy.subscription, copy.dispatcher)
         known = self.sets[dimension].get(key)
         if known is None or known.version <= copy.version:
             self.sets[dimension][key] = copy
             self._until[dimension][key] = now_ms + self.matching.expire_ms
+        return known is None or known.version < copy.version
+
+    def _take(self, dimension: int, copies: tuple[Copy, ...], now_ms: int) -> Effects:
+        """Hold what another matcher had, and tell the dispatchers: they know then whom to ask to remove it."""
+        taken: dict[Id, list[tuple[str, int]]] = {}
+        for copy in copies:
+            if self._hold(dimension, copy, now_ms):
+                taken.setdefault(copy.dispatcher, []).append((copy.subscription, copy.version))
+        effects: Effects = []
+        for dispatcher, held in taken.items():
+            effects += self._answer(dispatcher, Taken(tuple(held)), now_ms)
+        return effects
+
+    def _on_remove(self, sender: Id, message: Remove, now_ms: int) -> Effects:
+        key = (message.subscription, sender)
+        for held in self.sets:
+            if key in held and held[key].version <= message.version:
+                del held[key]
+        return self._answer(sender, Removed(*message), now_ms)
 
     def _end(self, dimension: int, low: int) -> int:
         segment = self.table.at(dimension, low)
@@ -223,15 +241,14 @@ class Matcher(GossipNode):
         dimension, low, copies, edge = message
         if not self.is_member:
             return []  # what is left to this node it asks for when it has joined
-        for copy in copies:
-            self._hold(dimension, copy, now_ms)
+        effects = self._take(dimension, copies, now_ms)
         self._complete.add((dimension, low))
         if edge is None:
-            return [Send(sender, HandedOver(dimension, low))]
+            return [*effects, Send(sender, HandedOver(dimension, low))]
         # The giver has left: what it gave is complete, and its edge says that it is ours, or may be merged.
         self._recoveries.pop((dimension, low), None)
         mine = edge._replace(version=edge.version + 1, owner=self.id, ready=True)
-        return self._announce((mine,), now_ms)
+        return [*effects, *self._announce((mine,), now_ms)]
 
     def _on_handed_over(self, sender: Id, message: HandedOver, now_ms: int) -> Effects:
         giving = self._giving.pop((message.dimension, message.low), None)
@@ -256,8 +273,7 @@ class Matcher(GossipNode):
         return [*news, *self.table_changed(now_ms)]
 
     def _on_table_news(self, sender: Id, message: TableNews, now_ms: int) -> Effects:
-        """Who has not joined yet is told the whole table when it has: a part alone would have gaps."""
-        return self.merge_table(message.edges, now_ms) if self.is_member else []
+        return self.merge_part(message.edges, now_ms)
 
     def _trim_set(self, dimension: int) -> None:
         """Drop what no segment of one's own overlaps any more."""
@@ -282,6 +298,10 @@ class Matcher(GossipNode):
             return []
         effects = [*self._reclaim(now_ms), *self._recover_mine(now_ms)]
         return [*effects, *self.table_changed(now_ms)]
+
+    def merge_part(self, edges: tuple[Edge, ...], now_ms: int) -> Effects:
+        """Who has not joined yet is told the whole table when it has: a part alone would have gaps."""
+        return self.merge_table(edges, now_ms) if self.table.edges else []
 
     def _reclaim(self, now_ms: int) -> Effects:
         """Parts that were this node's before it crashed are so still, but it is not ready for them any more."""
@@ -332,9 +352,10 @@ class Matcher(GossipNode):
                 if owner != self.id or ready or (dimension, low) in self._recoveries:
                     continue
                 asked = self.others()
-                self._recoveries[dimension, low] = _Recovery(high, set(asked), now_ms)
-                effects += [Send(id, Rebuild(dimension, low, high)) for id in asked]
-                effects += self._on_rebuilt(self.id, Rebuilt(dimension, low, self._known(dimension, low, high)), now_ms)
+                self._recoveries[dimension, low] = _Recovery(high, set(asked))
+                effects += [Send(id, Rebuild(dimension, low, high, self.table.along(dimension))) for id in asked]
+                known = self._known(dimension, low, high)
+                effects += self._on_rebuilt(self.id, Rebuilt(dimension, low, known, ()), now_ms)
         return effects
 
     def _known(self, dimension: int, low: int, high: int) -> tuple[Copy, ...]:
@@ -351,16 +372,19 @@ class Matcher(GossipNode):
         return {}
 
     def _on_rebuild(self, sender: Id, message: Rebuild, now_ms: int) -> Effects:
-        return [Send(sender, Rebuilt(message.dimension, message.low, self._known(*message)))]
+        dimension, low, high, edges = message
+        effects = self.merge_part(edges, now_ms)
+        rebuilt = Rebuilt(dimension, low, self._known(dimension, low, high), self.table.along(dimension))
+        return [*effects, Send(sender, rebuilt)]
 
     def _on_rebuilt(self, sender: Id, message: Rebuilt, now_ms: int) -> Effects:
+        effects = self.merge_part(message.edges, now_ms)
         recovery = self._recoveries.get((message.dimension, message.low))
         if recovery is None:
-            return []
-        for copy in message.copies:
-            self._hold(message.dimension, copy, now_ms)
+            return effects
+        effects += self._take(message.dimension, message.copies, now_ms)
         recovery.waiting.discard(sender)
-        return self._finish_recoveries(now_ms)
+        return [*effects, *self._finish_recoveries(now_ms)]
 
     def _finish_recoveries(self, now_ms: int) -> Effects:
         finished = []
@@ -426,7 +450,8 @@ class Matcher(GossipNode):
         effects: Effects = []
         for (dimension, low), recovery in self._recoveries.items():
             recovery.waiting &= set(self.others())
-            effects += [Send(id, Rebuild(dimension, low, recovery.high)) for id in sorted(recovery.waiting)]
+            rebuild = Rebuild(dimension, low, recovery.high, self.table.along(dimension))
+            effects += [Send(id, rebuild) for id in sorted(recovery.waiting)]
         for key in [key for key, giving in self._giving.items() if giving.until_ms < now_ms]:
             del self._giving[key]
         effects += [*self._finish_recoveries(now_ms), *self._inherit_orphans(now_ms)]

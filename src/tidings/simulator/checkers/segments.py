@@ -129,7 +129,7 @@ class VersionsGrow:
 
 
 def placed_at_rest(world: World) -> None:
-    nodes = [node for node in world.nodes.values() if isinstance(node, BlueDoveNode)]
+    nodes = _joined(world)
     table = nodes[0].table
     for node in nodes:
         if node.table.state() != table.state():
@@ -148,6 +148,12 @@ def placed_at_rest(world: World) -> None:
                     if held is None or held.text != own.text:
                         what = f"{name} is not held by {segment.owner} along dimension {dimension}"
                         raise Violation("HeldByOwners", what, world.now_ms)
+
+
+def _joined(world: World) -> list[BlueDoveNode]:
+    """Everybody but a node whose contact went before it had joined: it knows nothing, and promises nothing."""
+    nodes = [node for node in world.nodes.values() if isinstance(node, BlueDoveNode)]
+    return [node for node in nodes if node.is_member or node.contact in world.nodes]
 
 
 def given_up_at_rest(world: World) -> None:
