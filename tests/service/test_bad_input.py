@@ -228,6 +228,7 @@ SUBSCRIPTIONS = [
     ({"domain": "stocks", "filter": "TRUE", "labels": {"a": 1}}, 422, "/labels/a"),
     ({"domain": "stocks", "filter": "TRUE", "labels": {"a=b": "c"}}, 422, "/labels/a=b"),
     ({"domain": "stocks", "filter": "TRUE", "labels": [1]}, 422, "/labels"),
+    ({"domain": "stocks", "filter": "TRUE", "labels": []}, 422, "/labels"),
     ({"domain": "stocks", "filter": "TRUE", "paused": "yes"}, 422, "/paused"),
     ([], 422, ""),
 ]  # fmt: skip

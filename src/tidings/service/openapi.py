@@ -44,8 +44,8 @@ DOMAIN: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
-_DELIVERY = {
-    "type": "object",
+_DELIVERY: dict[str, Any] = {
+    "type": ["object", "null"],
     "properties": {
         "mode": {"enum": ["pull", "sse", "webhook"]},
         "url": {"type": "string", "format": "uri"},
@@ -57,13 +57,13 @@ _PLACE = {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "forma
 _CHANGEABLE: dict[str, Any] = {
     "filter": {"type": "string", "examples": ["price < 100 AND exchange = 'NYSE'"]},
     "select": {
-        "enum": ["document", "nodes"],
+        "enum": ["document", "nodes", None],
         "default": "document",
         "description": "What is delivered: the event, or the nodes that the filter's paths over XML select in it",
     },
     "delivery": _DELIVERY,
     "expires": {"type": ["string", "null"], "format": "date-time"},
-    "labels": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    "labels": {"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}},
     "paused": {"type": "boolean"},
 }
 SUBSCRIPTION: dict[str, Any] = {
@@ -87,7 +87,17 @@ SUBSCRIPTION: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
-PATCH: dict[str, Any] = {"type": "object", "properties": _CHANGEABLE, "additionalProperties": False}
+# A null takes away what is there, and does nothing where nothing is (RFC 7396).
+_PATCHED = {
+    **_CHANGEABLE,
+    "delivery": {
+        **_DELIVERY,
+        "properties": {name: {"anyOf": [one, {"type": "null"}]} for name, one in _DELIVERY["properties"].items()},
+        "additionalProperties": {"type": "null"},
+    },
+    "paused": {"type": ["boolean", "null"]},
+}
+PATCH: dict[str, Any] = {"type": "object", "properties": _PATCHED, "additionalProperties": False}
 CURSOR: dict[str, Any] = {
     "type": "object",
     "required": ["cursor"],
@@ -96,7 +106,7 @@ CURSOR: dict[str, Any] = {
 }
 REDRIVE: dict[str, Any] = {
     "type": "object",
-    "properties": {"positions": {"type": "array", "items": {"type": "integer"}}},
+    "properties": {"positions": {"type": ["array", "null"], "items": {"type": "integer"}}},
     "additionalProperties": False,
 }
 TEST: dict[str, Any] = {
@@ -115,8 +125,11 @@ _EVENT: dict[str, Any] = {"type": "object"}
 _CLOUD_EVENT = {
     "type": "object",
     "required": ["specversion", "id", "source", "type"],
-    "properties": {"specversion": {"const": "1.0"}, "id": _TEXT, "source": _TEXT, "type": _TEXT, "data": _EVENT},
-}
+    "properties": {
+        "specversion": {"const": "1.0"}, "id": _TEXT, "source": _TEXT, "type": _TEXT,
+        "data": {"type": ["object", "null"]},
+    },
+}  # fmt: skip
 _EVENTS = {
     PLAIN: {"schema": {"oneOf": [_EVENT, {"type": "array", "items": _EVENT}]}},
     ONE: {"schema": _CLOUD_EVENT},

@@ -88,7 +88,7 @@ def read_form(body: Mapping[str, Any], *, id: str | None = None, development: bo
         Delivery("pull") if delivery is None else _delivery(delivery, development=development),
         _start(body.get("start", "latest")),
         None if body.get("expires") is None else _expires(body["expires"]),
-        _labels(body.get("labels") or {}, {}),
+        _labels({} if body.get("labels") is None else body["labels"], {}),
         _boolean(body.get("paused", False), "/paused"),
         _selection(body.get("select")),
     )
