@@ -25,6 +25,7 @@ from tidings.pipeline.checkpoint import Checkpoint, link, write_durably
 from tidings.pipeline.directory import IndexDirectory, Layout, Manifest
 from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.pinned import shipped_name
+from tidings.pipeline.shipping import withdraw
 
 CHANGES = "changes"  # the layout of a version that says only what differs from an earlier one
 LOOK_SECONDS = 0.05
@@ -213,9 +214,14 @@ class VersionFeed:
                 path.unlink()
                 continue
             needed |= {path.name, shipped_name(self._checkpoint.query, path.name), *_files_of(path)}
-        for name in os.listdir(folder):
-            if name not in needed and not name.startswith("."):
-                (folder / name).unlink(missing_ok=True)
+        gone = {name for name in os.listdir(folder) if name not in needed and not name.startswith(".")}
+        if self._ships:
+            shipped = gone & self._shipped
+            if shipped and not withdraw(self._spark.sparkContext, shipped):
+                gone -= shipped
+            self._shipped -= gone
+        for name in gone:
+            (folder / name).unlink(missing_ok=True)
 
 
 def _files_of(path: Path) -> list[str]:
