@@ -33,19 +33,24 @@ class Served:
         self.url = f"http://127.0.0.1:{self.port}"
         self.output = data.with_name(f"{data.name}.log")
         self.points = data.with_name(f"{data.name}.points")
-        self._master, self._options = master, options
+        self.master, self._options = master, options
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def token_file(self) -> Path:
         return self.data / "token"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of processes that are to be held at points."""
+        path = os.pathsep.join(filter(None, (str(POINTS), os.environ.get("PYTHONPATH"))))
+        return {"PYTHONPATH": path, "TIDINGS_FAULT_POINTS": str(self.points)}
+
     def start(self, *options: str, wait: bool = True) -> None:
-        command = [*COMMAND, "--data", str(self.data), "--port", str(self.port), "--master", self._master]
+        command = [*COMMAND, "--data", str(self.data), "--port", str(self.port), "--master", self.master]
         command += ["--dev-webhooks", *self._options, *options]
         self.points.mkdir(parents=True, exist_ok=True)
-        path = os.pathsep.join(filter(None, (str(POINTS), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "PYTHONPATH": path, "TIDINGS_FAULT_POINTS": str(self.points)}
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **self.environment}
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment

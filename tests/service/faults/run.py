@@ -21,6 +21,7 @@ from ..history.history import History
 from ..history.invariants import i1_everything_that_matches_is_delivered
 from ..history.judge import Predicate
 from ..history.records import Dead, Delivery, Fault, Limit, LogEnds, Logged, Publish, Record, Sample, Writer, now
+from .cluster import Cluster, cluster
 from .process import Served
 from .webhook import Receiver
 from .workload import ATTRIBUTES, DOMAIN, Publisher, Puller, Streamer, Subscriber, client_of, draw_predicate
@@ -66,6 +67,7 @@ class Run:
     clients: dict[str, Client]
     subscribers: dict[str, Subscriber]
     receiver: Receiver
+    cluster: Cluster | None = None
     publishers: list[Publisher] = field(default_factory=list)
     pullers: list[Puller] = field(default_factory=list)
     streamers: list[Streamer] = field(default_factory=list)
@@ -231,15 +233,25 @@ class Result:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, size: Size, *, data: Path | None = None, master: str = "local[2]", options: Sequence[str] = ()
+    folder: Path,
+    size: Size,
+    *,
+    data: Path | None = None,
+    master: str = "local[2]",
+    options: Sequence[str] = (),
+    workers: int = 0,
 ) -> Iterator[Run]:
-    """A service with publishers and subscribers at work, in a folder of its own."""
+    """A service with publishers and subscribers at work, in a folder of its own; with workers, on a cluster of them."""
     folder.mkdir(parents=True, exist_ok=True)
     served = Served(data or folder / "data", master=master, options=options)
     writer = KeptWriter(folder / "history.jsonl")
     stopped = threading.Event()
     with contextlib.ExitStack() as opened:
         opened.callback(writer.close)
+        spark = None
+        if workers:
+            spark = opened.enter_context(cluster(folder / "cluster", served.environment, workers=workers))
+            served.master = spark.url
         opened.callback(served.kill)
         served.start()
         with Catalogue(served.data / "catalogue.sqlite") as catalogue:
@@ -248,7 +260,7 @@ def running(
         receiver = Receiver(writer)
         opened.callback(receiver.close)
         subscribers = {name: Subscriber(client, writer, name) for name, client in clients.items()}
-        run = Run(folder, served, size, writer, clients, subscribers, receiver)
+        run = Run(folder, served, size, writer, clients, subscribers, receiver, spark)
         opened.callback(run.stop_workers)
         for client in clients.values():
             client.put_domain(DOMAIN, ATTRIBUTES)

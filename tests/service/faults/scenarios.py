@@ -37,6 +37,7 @@ class Scenario:
     master: str = "local[2]"
     options: tuple[str, ...] = ()  # of `tidings serve`
     small_disk_megabytes: int | None = None
+    workers: int = 0  # of a Spark cluster of its own, in place of the master
     long: bool = False  # too long for the ordinary tests even in small
 
 
@@ -308,6 +309,26 @@ def view_changed(run: Run) -> None:
     run.wait_until(lambda: _view(run) == "digests", VIEW_SECONDS)
 
 
+def executors_change(run: Run) -> None:
+    """An executor joins, so that a View of more partitions is made, and another goes before that is in force; then the
+    same while a batch is matched by it."""
+    assert run.cluster is not None
+    run.wait_until(lambda: bool(_epochs(run)) and 0 not in _epochs(run).values(), VIEW_SECONDS)
+    before = _epochs(run)
+    with run.fault("executor added and another killed before a new View is in force", bound_seconds=VIEW_BOUND):
+        run.cluster.add_worker()
+        with run.served.held_at("view-built"):
+            run.cluster.kill_worker()
+    run.wait_for_recovery()
+    run.wait_until(lambda: _epochs(run) != before, VIEW_SECONDS)
+    with run.fault("executor added and another killed in a batch under a View", bound_seconds=VIEW_BOUND):
+        run.cluster.add_worker()
+        with run.served.held_at("view-matched"):
+            run.cluster.kill_worker()
+    run.wait_for_recovery()
+    run.notes.append(f"Views: {before}, then {_epochs(run)}")
+
+
 FEW = Size(
     subscriptions=6, predicates=lambda draw: ["and", ["=", "price", draw.randint(0, 99)], ["=", "symbol", "OIL"]]
 )
@@ -332,7 +353,10 @@ SCENARIOS = (
 
 # Long, and no part of the table of faults: how soon something is delivered again says little while jobs that adapt
 # have the cores every few seconds. What these are about is that nothing is lost and nothing doubled.
-VIEWS = (Scenario("view changed", view_changed, options=ADAPTING, long=True),)
+VIEWS = (
+    Scenario("view changed", view_changed, options=ADAPTING, long=True),
+    Scenario("executors change", executors_change, options=ADAPTING, workers=1, long=True),
+)
 
 
 def run_scenario(scenario: Scenario, folder: Path) -> Result:
@@ -343,7 +367,8 @@ def run_scenario(scenario: Scenario, folder: Path) -> Result:
 
 
 def _run(scenario: Scenario, folder: Path, data: Path) -> Result:
-    with running(folder, scenario.size, data=data, master=scenario.master, options=scenario.options) as run:
+    given = {"data": data, "master": scenario.master, "options": scenario.options, "workers": scenario.workers}
+    with running(folder, scenario.size, **given) as run:  # type: ignore[arg-type]
         time.sleep(scenario.size.before_seconds)
         scenario.inject(run)
         time.sleep(scenario.size.after_seconds)
@@ -369,6 +394,12 @@ def _view(run: Run) -> str | None:
     """The placement of the View in force, of the first tenant's domain."""
     domains = run.served.driver_status().get("domains")
     return domains.get(run.key, {}).get("view") if isinstance(domains, dict) else None
+
+
+def _epochs(run: Run) -> dict[str, int]:
+    """Of the Views in force, by domain; 0 where there is none."""
+    domains = run.served.driver_status().get("domains")
+    return {key: one.get("view_epoch", 0) for key, one in domains.items()} if isinstance(domains, dict) else {}
 
 
 def _health(run: Run) -> str:
