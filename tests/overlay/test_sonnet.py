@@ -11,7 +11,8 @@ from lxml import etree
 from tidings.errors import FilterError, TidingsError
 from tidings.model.xpath.parse import parse_path
 from tidings.overlay.core import Event, Id
-from tidings.overlay.sonnet import SonnetNode
+from tidings.overlay.sonnet import TIDY, SonnetNode
+from tidings.overlay.sonnet_messages import AskRows
 from tidings.overlay.sonnet_paths import Paths, group_of, hangs_below, lineage_of, range_of
 from tidings.overlay.sonnet_settings import SonnetSettings
 from tidings.overlay.sonnet_virtual import VirtualNode
@@ -82,6 +83,10 @@ class Net:
 
     def virtual(self) -> list[VirtualNode]:
         return list(laws.members_of(self.world).values())
+
+    def flaws(self) -> list[str]:
+        laws_at_rest = (laws.ring_flaws, laws.link_flaws, laws.placeholder_flaws)
+        return [what for flaws in laws_at_rest for what in flaws(self.world).values()]
 
 
 def judged(queries: dict[str, str], documents: dict[str, str]) -> list[tuple[str, str]]:
@@ -227,7 +232,39 @@ def test_nodes_degrade_into_an_overloaded_group_and_are_upgraded_when_it_is_not(
     assert len(set(network.told())) == len(network.told())
     network.rest(60_000)
     assert not degraded()
-    laws.groups_at_rest(network.world)
+    assert not network.flaws()
+
+
+def test_a_placeholder_that_helped_in_a_group_stays_while_nobody_else_is_there() -> None:
+    network = Net()
+    network.subscribe(0, "below", "/a/b")
+    network.rest()
+    (above,) = [node for node in network.virtual() if node.lineage.tokens == ("a",)]
+    above.degraded_from = lineage_of(parse_path("/a/b"), "ranks").group  # those it came to help have gone
+    for _ in range(200):
+        network.rest(100)
+        assert not network.flaws()
+    assert above.degraded_from is None
+
+
+def test_a_placeholder_makes_way_for_another_only_when_that_one_is_in_place() -> None:
+    network = Net()
+    network.subscribe(0, "below", "/a/b")
+    network.rest()
+    (old,) = [node for node in network.virtual() if node.lineage.tokens == ("a",)]
+    host = network.world.nodes[old.host]
+    assert isinstance(host, SonnetNode)
+    network.subscribe(2, "above", "/a")
+    while old.before_in_group is None:
+        network.rest(5)
+    (new,) = [node for node in network.virtual() if node.id == old.before_in_group]
+    assert not new.is_linked  # the node before it on the ring does not know it yet
+    for _ in range(10):
+        network.world.do(host.id, host.on_timer(TIDY, network.world.now_ms))
+    assert host.placeholders == {old.group: old.id}
+    network.rest(20_000)
+    assert not host.placeholders
+    assert not network.flaws()
 
 
 def upstream_distance_ms(settings: SonnetSettings) -> float:
@@ -257,12 +294,20 @@ def test_a_crash_of_a_host_is_repaired_and_the_others_are_told_again() -> None:
     gone = network.hosts.pop(0)
     network.world.crash(gone.id)
     network.rest(20_000)
-    laws.ring_at_rest(network.world)
-    laws.groups_at_rest(network.world)
+    assert not network.flaws()
     queries = {name: text for name, text in QUERIES.items() if name not in gone.own}
     network.publish(0, "feed", FEED)
     network.rest(2_000)
     assert network.told() == judged(queries, {"feed": FEED})
+
+
+def test_a_member_that_is_not_sure_who_is_before_it_does_not_ask_itself_for_rows() -> None:
+    network = Net()
+    network.subscribe(0, "s", "/a")
+    network.rest()
+    (node,) = [node for node in network.virtual() if node.lineage.tokens == ("a",)]
+    node.is_settled, node._notified_by = False, None
+    assert node.on_message(node.id + 1, AskRows(node.id + 1), network.world.now_ms) == []
 
 
 def test_nodes_that_join_side_by_side_are_on_the_ring_within_seconds() -> None:
@@ -270,9 +315,26 @@ def test_nodes_that_join_side_by_side_are_on_the_ring_within_seconds() -> None:
     for number in range(24):
         network.subscribe(number, f"s{number}", f"/a/b{number % 3}")
     network.rest(3_000)
-    laws.ring_at_rest(network.world)
+    assert not laws.ring_flaws(network.world)
     network.rest(3_000)
     assert len(network.world.active) == 24
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_document_is_not_confirmed_by_a_part_of_the_ring_that_has_not_found_the_other_again(seed: int) -> None:
+    network = Net(seed=seed)
+    for number in range(6):
+        network.subscribe(number, f"s{number}", "/a")
+    network.rest()
+    ids = [host.id for host in network.hosts]
+    network.world.network.split(ids[:2], ids[2:])
+    network.rest(1_500)
+    network.world.network.heal()
+    for number in range(6):
+        network.publish(number, f"e{number}", "<a/>")
+    network.rest(30_000)
+    assert network.told() == sorted((f"s{number}", f"e{event}") for number in range(6) for event in range(6))
+    assert not any(host.log.pending() for host in network.hosts)
 
 
 def test_a_document_that_could_not_reach_everybody_is_sent_again_and_told_once() -> None:

@@ -34,6 +34,7 @@ def test_who_joins_behind_a_node_that_leaves_at_once_has_its_lists(seed: int, ke
 
 
 CHURN, JOINS, LOSS = {"churn": 0.8}, {"churn": 1.0, "crashes": 0.0}, {"churn": 0.3, "loss": 0.05}
+SPLITS = {"churn": 0.3, "splits": 2}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,19 @@ def test_a_node_that_changes_its_parent_when_the_run_ends_is_still_in_the_tree(
 ) -> None:
     """The graft is under way, and events come through the parent before."""
     assert play(Plan("digests", seed=seed, **trouble)).violation is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("seed", "trouble"), [(322, SPLITS), (465, LOSS), (790, SPLITS), (1032, LOSS)])
+def test_virtual_nodes_that_move_when_the_run_ends_leave_no_group_without_those_above(
+    seed: int, trouble: dict[str, float]
+) -> None:
+    """A placeholder has just gone, or made way, or a node goes back to its group."""
+    assert play(Plan("sonnet", seed=seed, **trouble)).violation is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", [3051, 3164])
+def test_a_document_that_is_published_when_a_split_has_just_healed_reaches_everybody(seed: int) -> None:
+    assert play(Plan("sonnet", seed=seed, **SPLITS)).violation is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

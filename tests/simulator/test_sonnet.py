@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from lxml import etree
@@ -11,9 +13,15 @@ from typer.testing import CliRunner
 
 from tidings import Matcher
 from tidings.cli import app
+from tidings.overlay.sonnet import SonnetNode
+from tidings.overlay.sonnet_paths import Paths
+from tidings.overlay.sonnet_rest import seat_at_rest
+from tidings.simulator.network import Network
 from tidings.simulator.packet_path import PacketPath
 from tidings.simulator.run import Run
-from tidings.simulator.scenario import Plan
+from tidings.simulator.scenario import Plan, timetable
+from tidings.simulator.sonnet import FORGOTTEN_MS, MOVED_MS, at_rest, checkers
+from tidings.simulator.world import Violation, World
 
 
 @pytest.mark.parametrize("system", ["sonnet", "sonnet-hashes"])
@@ -32,6 +40,51 @@ def test_what_is_delivered_after_churn_is_what_the_matcher_finds(system: str) ->
     matched = {(names[number], str(id)) for number, id in pairs}
     assert matched
     assert {(d.event, d.subscription) for d in run.world.deliveries if d.event in probes} == matched
+
+
+def _lose_a_neighbour(host: SonnetNode) -> None:
+    host.zero.predecessor = None
+
+
+def _lose_a_row(host: SonnetNode) -> None:
+    (placeholder,) = host.placeholders.values()
+    host.virtual[placeholder].down.clear()
+
+
+def _keep_a_row(host: SonnetNode) -> None:
+    """Its subscription is given up, for those below that are not there any more."""
+    node = host.virtual[host.own["s"].node]
+    host.placeholders[node.group] = node.id
+    node.seat_row(host.paths.lineage("/a/b/c").group, (), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("law", "harm", "within_ms"),
+    [
+        ("IdealRing", _lose_a_neighbour, MOVED_MS),
+        ("Linked", _lose_a_row, MOVED_MS),
+        ("Placeholders", _keep_a_row, FORGOTTEN_MS),
+    ],
+)
+def test_what_is_not_mended_in_time_breaks_a_law_at_rest(
+    law: str, harm: Callable[[SonnetNode], None], within_ms: int
+) -> None:
+    plan = Plan("sonnet", splits=1)
+    random = Random(1)
+    world = World(random, Network(random), checkers=checkers(plan))
+    hosts = [SonnetNode(id, random, Paths()) for id in range(1, 5)]
+    seat_at_rest(hosts, {"s": (hosts[0], "/a/b")}, random)
+    world.nodes.update({host.id: host for host in hosts})
+    at_rest(world, plan)
+    harm(hosts[0])
+    healed_ms = timetable(plan).calm_ms  # before, nothing has to be mended
+    for world.now_ms in (0, healed_ms, healed_ms + within_ms):
+        for checker in world.checkers:
+            checker.after(world, hosts[0].id)
+    at_rest(world, plan)
+    world.now_ms += 1
+    with pytest.raises(Violation, match=law):
+        at_rest(world, plan)
 
 
 def test_the_way_of_a_packet_ends_at_whoever_is_told_of_it() -> None:

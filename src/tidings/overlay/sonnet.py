@@ -22,7 +22,7 @@ from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Paths, host_of, nod
 from tidings.overlay.sonnet_settings import SonnetSettings
 from tidings.overlay.sonnet_virtual import VirtualNode
 
-GRACE_PERIODS = 3  # that a placeholder stays without anybody below it
+GRACE_PERIODS = 3  # that a placeholder stays without anybody below it, or beside one that is new in its group
 LINGER_MS = 3_000  # that a virtual node still passes on what is on its way, after it has left
 PASSED_ON = (Route, Done, NoGroup)  # anything else comes back, and is sent to another
 JOINING = (FoundSuccessor, State)  # all that concerns a node that is not on the ring: it may have been, before a crash
@@ -172,7 +172,8 @@ class SonnetNode(Dispatching):
 
     def _give_up(self, node: VirtualNode, now_ms: int) -> Effects:
         """A virtual node that others hang below stays, as a placeholder, where nobody else can take its place."""
-        if node.down and node.is_first and node.group not in self.placeholders:
+        has_heir = node.group in self.placeholders or node.follows_another(self._grace_ms(now_ms))
+        if node.down and not has_heir:
             self._owner.pop(node.id, None)
             self.placeholders[node.group] = node.id
             node.degraded_from = None
@@ -222,10 +223,10 @@ class SonnetNode(Dispatching):
         return self._carry(node, node.on_undelivered(message.to, message.payload, now_ms), now_ms)
 
     def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:
-        effects = self._on_refused(to, Refused(*message), now_ms) if isinstance(message, Virtual) else []
+        effects: Effects = []
         for node in list(self.virtual.values()):
             effects += self._carry(node, node.forget_host(to, now_ms), now_ms)
-        return effects
+        return [*effects, *self._on_refused(to, Refused(*message), now_ms)] if isinstance(message, Virtual) else effects
 
     def on_timer(self, tag: Tag, now_ms: int) -> Effects:
         if tag == TIDY:
@@ -333,8 +334,12 @@ class SonnetNode(Dispatching):
         return effects
 
     def _upgrade(self, node: VirtualNode, now_ms: int) -> Effects:
+        """A placeholder that has helped is one as any other now: nobody else may be in the group any more."""
         name = self._owner.get(node.id)
-        return self._remove(node, now_ms) if name is None else self._move(node, self.own[name].lineage, now_ms)
+        if name is not None:
+            return self._move(node, self.own[name].lineage, now_ms)
+        node.degraded_from = None
+        return []
 
     def _move(self, node: VirtualNode, lineage: Lineage, now_ms: int) -> Effects:
         """Have the subscription of a virtual node served in another group as well, and then only there."""
@@ -350,14 +355,18 @@ class SonnetNode(Dispatching):
 
     # Time
 
+    def _grace_ms(self, now_ms: int) -> int:
+        """Who has been there since then has its place on the ring, and the rows of its group."""
+        return now_ms - GRACE_PERIODS * self.options.register_ms
+
     def _tidy(self, now_ms: int) -> Effects:
         """Placeholders that nobody needs go: those with nobody below, and those with another member before them."""
         effects: Effects = []
-        young = now_ms - GRACE_PERIODS * self.options.register_ms
+        grace_ms = self._grace_ms(now_ms)
         for id in list(self.placeholders.values()):
             node = self.virtual[id]
-            needless = not node.down or (node.before_in_group is not None and node.degraded_from is None)
-            if needless and node.is_linked and node.born_ms < young and self._random.random() < 0.5:
+            needless = not node.down or (node.follows_another(grace_ms) and node.degraded_from is None)
+            if needless and node.is_linked and node.born_ms < grace_ms and self._random.random() < 0.5:
                 effects += self._remove(node, now_ms)  # not all at once, where several were made at once
         horizon = now_ms - self.options.remembered_ms
         self._filtered = {key: at for key, at in self._filtered.items() if at >= horizon}

@@ -35,6 +35,7 @@ from tidings.rendezvous.sonnet_digest import Variant
 MAX_LIST = 32  # successors, however few hosts they are on
 ENOUGH_TO_ESTIMATE = 3  # members of a group that are known, to guess how many there are; fewer may be near by chance
 LINK_MS = 200  # between two looks for one's place
+REUNITED_MS = 8_000  # after which a neighbour that was only cut off has been found again
 
 LINK = "link"
 
@@ -73,6 +74,8 @@ class RingMember(ChordNode):
         self._telling: dict[int, _Telling] = {}
         self._tellings = int(random.random() * (1 << 31)) << 20  # not the numbers of one that had this id before
         self._notified_by: Id | None = None  # who last took itself for the predecessor, and was taken for it
+        self._notified_ms = 0  # since when
+        self._cut_off_ms = -REUNITED_MS  # when the host of a neighbour was last out of reach
         self._in_doubt = False  # the successor is gone, and whether another has come before the next one is not known
 
     @property
@@ -138,9 +141,12 @@ class RingMember(ChordNode):
         return [*self.rejoin_through(self._contact), *self._ask_successor(), SetTimer(LINK_MS, LINK)]
 
     def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:
+        was_sure_of = self.predecessor if self._is_sure_of_before else None
         effects = super()._on_notify(sender, message, now_ms)
         if self.predecessor == sender:
             self._known_before, self._notified_by = True, sender
+            if sender != was_sure_of:
+                self._notified_ms = now_ms
         return effects
 
     def _on_state(self, sender: Id, message: State, now_ms: int) -> Effects:
@@ -181,6 +187,8 @@ class RingMember(ChordNode):
     def forget_host(self, host: Id, now_ms: int) -> Effects:
         """All virtual nodes of a host that is not there: they have gone together."""
         known = dict.fromkeys((*self.successors, *(id for id in self._fingers if id is not None), self.predecessor))
+        if any(id is not None and host_of(id) == host for id in (*self.successors, self.predecessor)):
+            self._cut_off_ms = now_ms
         effects: Effects = []
         for id in known:
             if id is not None and host_of(id) == host:
@@ -219,6 +227,10 @@ class RingMember(ChordNode):
     def _is_sure_of_before(self) -> bool:
         """Whether the predecessor has said so itself: not another that crashed or left, and told of it."""
         return self.predecessor is not None and self.predecessor == self._notified_by
+
+    def follows_another(self, since_ms: int) -> bool:
+        """Whether a member of the group has been before this one since then, for sure."""
+        return self._is_sure_of_before and self.before_in_group is not None and self._notified_ms <= since_ms
 
     @property
     def is_only(self) -> bool:
@@ -339,8 +351,12 @@ class RingMember(ChordNode):
         return [Send(telling.asked_by, Done(telling.number))] if self.vouches(now_ms) else []
 
     def vouches(self, now_ms: int) -> bool:
-        """Whether what this node knows is all that it should know; else nothing is confirmed, and it is told again."""
-        return not self._in_doubt and self._is_sure_of_before
+        """Whether what this node knows is all that it should know; else nothing is confirmed, and it is told again.
+
+        A neighbour that was lost may be in another part of a ring that was split, with others that are not known here.
+        """
+        is_whole = now_ms >= self._cut_off_ms + REUNITED_MS
+        return is_whole and not self._in_doubt and self._is_sure_of_before
 
     def _on_done(self, sender: Id, message: Done, now_ms: int) -> Effects:
         return self._done(message.number, 1, now_ms)

@@ -138,8 +138,8 @@ class VirtualNode(RingMember):
         """To the next of the group, once around."""
         if self.after_in_group is not None:
             return [Send(self.after_in_group, message)]
-        if self.is_first:  # as far as is known here there is nobody else: whoever asks is new as well, and asks again
-            return []
+        if self.is_first or (self.before_in_group is None and message.asked_by != self._id):
+            return []  # as far as is known here there is nobody else: whoever asks is new as well, and asks again
         return self.route(self.range.low, ToGroup(self.group, True, message), now_ms)
 
     def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:

@@ -12,11 +12,13 @@ from tidings.overlay.sonnet_paths import Paths
 from tidings.overlay.sonnet_settings import SonnetSettings
 from tidings.rendezvous.sonnet_digest import Variant
 from tidings.simulator.checkers import sonnet as laws
-from tidings.simulator.scenario import Plan
+from tidings.simulator.scenario import Plan, timetable
 from tidings.simulator.world import Checker, World
 
 BITS = 32
 LINKED_MS = 15_000  # some registrations, and a few seconds for each group above that has to be made again
+FORGOTTEN_MS = 16_000  # a row that nobody registers again runs out after 12 s, and what is old goes every 2 s
+MOVED_MS = 4_000  # two registrations: a node that has lost its up-stream finds out by the next one
 BUGS = ("placeholders", "links", "down")
 
 
@@ -47,8 +49,18 @@ def seat_hosts(hosts: Sequence[SonnetNode]) -> None:
 
 
 def checkers(plan: Plan) -> list[Checker]:
-    always: list[Checker] = [laws.Digests(), laws.Downwards(), laws.UpStream(), laws.OnceTold()]
-    return always if plan.splits or plan.loss else [*always, laws.OneLiveSuccessor(), laws.Linked(LINKED_MS)]
+    is_reliable = not plan.splits and not plan.loss
+    from_ms = 0 if is_reliable else timetable(plan).calm_ms
+    always: list[Checker] = [
+        laws.Digests(),
+        laws.Downwards(),
+        laws.UpStream(),
+        laws.OnceTold(),
+        laws.Mended("IdealRing", laws.ring_flaws, LINKED_MS, at_rest_ms=MOVED_MS, from_ms=from_ms),
+        laws.Mended("Linked", laws.link_flaws, LINKED_MS, at_rest_ms=MOVED_MS, from_ms=from_ms),
+        laws.Mended("Placeholders", laws.placeholder_flaws, FORGOTTEN_MS, at_rest_ms=FORGOTTEN_MS, from_ms=from_ms),
+    ]
+    return [*always, laws.OneLiveSuccessor()] if is_reliable else always
 
 
 def may_fail(world: World, plan: Plan, id: Id) -> bool:
@@ -56,5 +68,6 @@ def may_fail(world: World, plan: Plan, id: Id) -> bool:
 
 
 def at_rest(world: World, plan: Plan) -> None:
-    laws.ring_at_rest(world)
-    laws.groups_at_rest(world)
+    for checker in world.checkers:
+        if isinstance(checker, laws.Mended):
+            checker.at_rest(world)

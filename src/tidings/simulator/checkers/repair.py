@@ -35,7 +35,11 @@ class Repair:
 
     def unchanged(self, world: World) -> None:
         """Nothing has happened that could mend a flaw or make another."""
-        if world.now_ms - self._oldest_ms <= self._within_ms:
+        self.judge(world, self._within_ms)
+
+    def judge(self, world: World, within_ms: int) -> None:
+        """Raise `Violation` for a flaw that is older than this."""
+        if world.now_ms - self._oldest_ms <= within_ms:
             return
         oldest = min(self._since, key=lambda flaw: self._since[flaw])
         raise Violation(self._law, f"{self._what[oldest]}, since {self._oldest_ms} ms", world.now_ms)

@@ -9,16 +9,18 @@ After every message:
     OnceTold          a subscriber is told of an event once
     OneLiveSuccessor  every virtual node knows one after it that is there (Zave), where no message is lost
 
-    Linked            no group that another hangs below is empty, and each of its members knows the other; a flaw is
-                      repaired within a limit
+Repaired within a limit, and within a shorter one at rest:
 
-At rest: the ring is the ring, there are no flaws, and placeholders know when nobody hangs below them any more.
+    IdealRing         the ring is the ring
+    Linked            no group that another hangs below is empty, and each of its members knows the other
+    Placeholders      they know when nobody hangs below them any more
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import pairwise
+from typing import TypeAlias
 
 from tidings.overlay.core import Id
 from tidings.overlay.sonnet import SonnetNode
@@ -29,6 +31,8 @@ from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
 
 LOOK_MS = 250
+
+Flaws: TypeAlias = dict[Hashable, str]
 
 
 class Digests:
@@ -148,52 +152,28 @@ def members_of(world: World) -> dict[Id, VirtualNode]:
     return {id: node for host in hosts for id, node in host.virtual.items() if node.is_member and not node.is_leaving}
 
 
-def _has_just_left(world: World, id: Id) -> bool:
-    host = world.nodes.get(host_of(id))
-    return isinstance(host, SonnetNode) and id in host.virtual and host.virtual[id].is_leaving
-
-
-def ring_at_rest(world: World) -> None:
+def ring_flaws(world: World) -> Flaws:
+    """Virtual nodes that have another after them, or before them, than the one that is there."""
     members = members_of(world)
     ring = sorted(members)
+    flaws: Flaws = {}
     for id, after in pairwise((*ring, ring[0])):
-        if (
-            members[id].successors[0] != after
-            and len(ring) > 1
-            and not _has_just_left(world, members[id].successors[0])
-        ):
-            what = f"virtual node {id:x} is followed by {after:x}, not {members[id].successors[0]:x}"
-            raise Violation("IdealRing", what, world.now_ms)
-        before = members[after].predecessor
-        if before != id and not (before is not None and _has_just_left(world, before)):
-            what = f"virtual node {after:x} is preceded by {id:x}, not {before}"
-            raise Violation("IdealRing", what, world.now_ms)
+        follows, before = members[id].successors[0], members[after].predecessor
+        if follows != after:
+            flaws[id, "after"] = f"virtual node {id:x} is followed by {after:x}, not {follows:x}"
+        if before != id:
+            flaws[after, "before"] = f"virtual node {after:x} is preceded by {id:x}, not {before}"
+    return flaws
 
 
-class Linked:
-    """No group that another hangs below is empty, and each of its members knows the other; repair takes a while.
-
-    Looked at a few times a second: what it takes seconds to repair does not come and go in between.
-    """
-
-    def __init__(self, within_ms: int) -> None:
-        self._repair = Repair("Linked", within_ms)
-        self._looked_ms = -LOOK_MS
-
-    def after(self, world: World, id: Id) -> None:
-        if world.now_ms - self._looked_ms >= LOOK_MS:
-            self._looked_ms = world.now_ms
-            self._repair.found(world, flaws_of(world))
-
-
-def flaws_of(world: World) -> dict[Hashable, str]:
+def link_flaws(world: World) -> Flaws:
     """Groups that are missing, and groups that a member of the group above them does not know."""
     members = members_of(world)
     groups: dict[int, list[VirtualNode]] = {}
     for node in members.values():
         if node.is_linked:
             groups.setdefault(node.group, []).append(node)
-    flaws: dict[Hashable, str] = {}
+    flaws: Flaws = {}
     for group, nodes in groups.items():
         parent = nodes[0].lineage.parent
         if parent is None:
@@ -207,13 +187,40 @@ def flaws_of(world: World) -> dict[Hashable, str]:
     return flaws
 
 
-def groups_at_rest(world: World) -> None:
-    for what in flaws_of(world).values():
-        raise Violation("Linked", what, world.now_ms)
+def placeholder_flaws(world: World) -> Flaws:
+    """Placeholders that nobody hangs below, and that do not know it: they would stay for ever."""
     needed = {node.parent_group for node in members_of(world).values()}
-    for host in world.nodes.values():
-        assert isinstance(host, SonnetNode)
-        for group, id in host.placeholders.items():
-            if group not in needed and host.virtual[id].down:
-                what = f"virtual node {id:x} stands for a group that nobody hangs below, and does not know it"
-                raise Violation("Placeholders", what, world.now_ms)
+    return {
+        id: f"virtual node {id:x} stands for a group that nobody hangs below, and does not know it"
+        for host in world.nodes.values()
+        if isinstance(host, SonnetNode)
+        for group, id in host.placeholders.items()
+        if group not in needed and host.virtual[id].down
+    }
+
+
+class Mended:
+    """A law that is broken for a while whenever nodes come, go or move, and is repaired within a limit.
+
+    Nodes move when all is quiet as well, and may when a run ends; but then messages arrive and nobody crashes, and
+    what a move leaves to be repaired is repaired sooner (`at_rest_ms`). Where messages are lost, or the network is
+    split, clocks begin when that is over (`from_ms`). Looked at a few times a second: what it takes seconds to repair
+    does not come and go in between.
+    """
+
+    def __init__(
+        self, law: str, flaws: Callable[[World], Flaws], within_ms: int, *, at_rest_ms: int, from_ms: int = 0
+    ) -> None:
+        self._repair = Repair(law, within_ms)
+        self._flaws = flaws
+        self._at_rest_ms = at_rest_ms
+        self._look_ms = from_ms
+
+    def after(self, world: World, id: Id) -> None:
+        if world.now_ms >= self._look_ms:
+            self._look_ms = world.now_ms + LOOK_MS
+            self._repair.found(world, self._flaws(world))
+
+    def at_rest(self, world: World) -> None:
+        self._repair.found(world, self._flaws(world))
+        self._repair.judge(world, self._at_rest_ms)
