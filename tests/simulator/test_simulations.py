@@ -55,6 +55,10 @@ def test_virtual_nodes_that_move_when_the_run_ends_leave_no_group_without_those_
     assert play(Plan("sonnet", seed=seed, **trouble)).violation is None  # type: ignore[arg-type]
 
 
+def test_no_host_crashes_that_leaves_another_only_virtual_nodes_that_have_left() -> None:
+    assert play(Plan("sonnet", seed=55, **CHURN)).violation is None  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("seed", [3051, 3164])
 def test_a_document_that_is_published_when_a_split_has_just_healed_reaches_everybody(seed: int) -> None:
     assert play(Plan("sonnet", seed=seed, **SPLITS)).violation is None  # type: ignore[arg-type]

@@ -138,10 +138,11 @@ class OneLiveSuccessor:
 
 
 def may_fail(world: World, id: Id) -> bool:
-    """Zave's operating assumption: the failure leaves every virtual node one after it."""
+    """Zave's operating assumption: the failure leaves every virtual node one after it, which has not left itself."""
+    members = members_of(world)
     return all(
-        any(host_of(successor) in world.nodes and host_of(successor) != id for successor in node.successors)
-        for node in members_of(world).values()
+        any(successor in members and host_of(successor) != id for successor in node.successors)
+        for node in members.values()
         if node.host != id
     )
 
