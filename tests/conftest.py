@@ -46,19 +46,28 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Any]:
-    """A real broker of Kafka; each test has topics of its own."""
+@pytest.fixture(scope="session")
+def kafka() -> Any:
+    """What starts a real broker of Kafka, where there can be one."""
     path = Path(__file__).parent / "pipeline" / "kafka_broker.py"  # by its path: tests are no package
     spec = importlib.util.spec_from_file_location("kafka_broker", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    try:
-        ready = module.Broker()
-    except module.Unavailable as missing:
-        warnings.warn(f"Kafka is not tested: {missing}", stacklevel=1)
-        pytest.skip(str(missing))
-    with ready:
+
+    def start() -> Any:
+        try:
+            return module.Broker()
+        except module.Unavailable as missing:
+            warnings.warn(f"Kafka is not tested: {missing}", stacklevel=1)
+            pytest.skip(str(missing))
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def broker(kafka: Any) -> Iterator[Any]:
+    """A broker for the tests of one file, each of which has topics of its own."""
+    with kafka() as ready:
         yield ready

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,19 +28,8 @@ SECONDS_MAX = 240
 
 
 @pytest.fixture
-def broker() -> Iterator[Any]:
-    path = Path(__file__).parents[1] / "pipeline" / "kafka_broker.py"
-    spec = importlib.util.spec_from_file_location("kafka_broker", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    try:
-        ready = module.Broker()
-    except module.Unavailable as missing:
-        warnings.warn(f"Kafka is not tested: {missing}", stacklevel=1)
-        pytest.skip(str(missing))
-    with ready:
+def broker(kafka: Any) -> Iterator[Any]:
+    with kafka() as ready:
         yield ready
 
 
