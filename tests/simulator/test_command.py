@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,16 @@ def test_a_failure_in_another_process_is_told_alike() -> None:
     told = tidings("opchord", "--bug", "counting", "--subscriptions", "3", "--seeds", "2", "--jobs", "2")
     assert told.exit_code == 1
     assert "Sound is broken" in told.stderr
+
+
+def test_the_manual_shows_the_way_of_a_document_as_it_is_told() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "overlays.md").read_text()
+    command = "--churn 0 --subscriptions 14 --packet p1"
+    assert f"$ tidings simulate sonnet {command}" in manual
+    told = tidings("sonnet", *command.split()).stdout.splitlines()
+    way = [line for line in told if line.startswith("event p1") or " ms  /" in line]
+    assert len(way) > 5
+    assert "\n".join(f"    {line.rstrip()}" for line in way) in manual
 
 
 @pytest.mark.parametrize(
