@@ -28,7 +28,7 @@ class Notice(event.Listener):
         self._heard = False
 
     def on_start(self, event: Any) -> None:
-        if not self._heard and event.data["dispatcher"].py_func.__module__.startswith("tidings."):
+        if not self._heard and (event.data["dispatcher"].py_func.__module__ or "").startswith("tidings."):
             self._heard = True
             if _is_first(self._folder / _MARK):
                 print(

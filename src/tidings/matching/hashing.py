@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidings.matching.kernel import kernel
 from tidings.model.filter.columnar import ArrowArray
 
 PRIME = np.uint64(0x100000001B3)
@@ -54,7 +54,7 @@ def hash_numbers(values: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.uin
         return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def hash_bytes(data: Any, start: Any, end: Any) -> Any:
     """Fowler, Noll and Vo's, with its high bits folded into the low ones, which tables look at."""
     value = _SEED
@@ -63,13 +63,13 @@ def hash_bytes(data: Any, start: Any, end: Any) -> Any:
     return value ^ (value >> np.uint64(29))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _hash_all(offsets: Any, data: Any, hashes: Any) -> None:
     for row in range(len(hashes)):
         hashes[row] = hash_bytes(data, offsets[row], offsets[row + 1])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def hash_lists(offsets: Any, numbers: Any, hashes: Any) -> None:
     """A hash of each list of numbers from 0."""
     for row in range(len(hashes)):

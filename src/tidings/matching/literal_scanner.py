@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import pyarrow as pa
 
 from tidings.matching.changing.scanning import NUMBER_MARK, STRING_MARK, scan_text
 from tidings.matching.hashing import hash_bytes, string_buffers
+from tidings.matching.kernel import kernel
 from tidings.model.filter.columnar import ArrowArray, Rows
 from tidings.model.filter.shapes import QUOTED_HOLE
 from tidings.model.filter.sharing import Numbers, RegularExpressions
@@ -78,7 +78,7 @@ class LiteralScanner:
         return pa.StringArray.from_buffers(len(spans), pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _split_all(
     offsets: Any, data: Any, table: Any, shapes: Any, ends: Any, spans: Any, shape_of: Any, starts: Any
 ) -> Any:  # fmt: skip
@@ -104,7 +104,7 @@ def _split_all(
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _same(shapes: Any, ends: Any, known: Any, start: Any, length: Any) -> Any:
     same = np.int64(0) if ends[known + 1] - ends[known] == length else length + 1
     while same < length and shapes[ends[known] + same] == shapes[start + same]:
@@ -112,7 +112,7 @@ def _same(shapes: Any, ends: Any, known: Any, start: Any, length: Any) -> Any:
     return same == length
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _copy(data: Any, spans: Any, offsets: Any, out: Any) -> None:
     for literal in range(len(spans)):
         for i in range(spans[literal, 1] - spans[literal, 0]):

@@ -30,7 +30,6 @@ from tidings.testing import workloads
 from tidings.testing.cases import make_case
 
 BYTES = st.binary(min_size=32, max_size=32)
-_njit = numba.njit
 
 
 @numba.njit
@@ -76,7 +75,7 @@ def test_blocks_write_the_same_with_and_without_the_instruction_for_it(
     """The other branch is compiled anew, and thrown away."""
     monkeypatch.setattr(blocks, "COMPRESSES", compresses)
     monkeypatch.setattr(blocks, "_kernel", blocks._kernel.__wrapped__)
-    monkeypatch.setattr(numba, "njit", lambda **options: _njit(nogil=True))
+    monkeypatch.setattr(blocks, "kernel", numba.njit(nogil=True))
     workload = workloads.bluedove(subscriptions=2000, events=100)
     filters = compile_filters(workload.filters, workload.domain)
     columns = Columns(read_events(workload.events, workload.domain))

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from tidings.matching.hashing import PRIME, hash_bytes
+from tidings.matching.kernel import kernel
 
 HASH_BITS = 13
 HASHED = 1 << HASH_BITS
@@ -25,7 +25,7 @@ _WIDE = HASHED
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _is_text(number: Any, ends: Any, data: Any, other: Any, start: Any, end: Any) -> Any:
     """Whether a text that is numbered consists of these bytes of another array."""
     begin = ends[number - 1] if number > 0 else 0
@@ -37,7 +37,7 @@ def _is_text(number: Any, ends: Any, data: Any, other: Any, start: Any, end: Any
     return same
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def number_texts(
     new_ends: Any, new_data: Any, table: Any, ends: Any, data: Any, count: Any, size: Any, numbers: Any
 ) -> Any:  # fmt: skip
@@ -63,7 +63,7 @@ def number_texts(
     return count, size
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def fill_table(ends: Any, data: Any, count: Any, table: Any) -> None:
     """Put the texts that are numbered into an empty table."""
     mask = np.uint64(len(table) - 1)
@@ -74,7 +74,7 @@ def fill_table(ends: Any, data: Any, count: Any, table: Any) -> None:
         table[place] = number
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def text_codes(
     offsets: Any, column: Any, hashes: Any, table: Any, ends: Any, data: Any, count: Any, codes: Any
 ) -> None:  # fmt: skip
@@ -93,13 +93,13 @@ def text_codes(
             place = (place + np.uint64(1)) & mask
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _hashed(attribute: Any, code: Any) -> Any:
     value = (np.uint64(code) ^ (np.uint64(attribute + 1) * PRIME)) * _MIX
     return value >> np.uint64(64 - HASH_BITS)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _cell(edges: Any, attribute: Any, code: Any) -> Any:
     """How many edges are at or below a code, found without a branch to mispredict."""
     low = np.uint64(0)
@@ -108,7 +108,7 @@ def _cell(edges: Any, attribute: Any, code: Any) -> Any:
     return low
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _share(row: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges: Any) -> Any:
     """Of events, those that look where a row would be filed; 1 for a range that is too wide for that."""
     attribute, low, high = attributes[row], lows[row], highs[row]
@@ -121,7 +121,7 @@ def _share(row: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges
     return touched / CELLS if touched <= MAX_CELLS else 1.0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def link(
     first: Any, last: Any, elsewhere: Any, rows: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges: Any,
     heads: Any, links: Any, count: Any,
@@ -166,7 +166,7 @@ def link(
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def match(
     codes: Any, cells: Any, heads: Any, links: Any, rows: Any, attributes: Any, lows: Any, highs: Any,
     out_events: Any, out_entries: Any, count: Any, place: Any, event: Any, tried: Any,

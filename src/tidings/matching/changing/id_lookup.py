@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.matching.hashing import hash_bytes, string_buffers
+from tidings.matching.kernel import kernel
 from tidings.model.filter.columnar import ArrowArray
 
 
@@ -45,14 +45,14 @@ def _keys(ids: ArrowArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]
     return string_buffers(ids)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _span(offsets: Any, row: Any) -> Any:
     if len(offsets) == 0:
         return np.int64(8 * row), np.int64(8 * row + 8)
     return np.int64(offsets[row]), np.int64(offsets[row + 1])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fill(offsets: Any, data: Any, table: Any) -> None:
     mask = np.uint64(len(table) - 1)
     count = len(data) // 8 if len(offsets) == 0 else len(offsets) - 1
@@ -64,7 +64,7 @@ def _fill(offsets: Any, data: Any, table: Any) -> None:
         table[place] = row
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _find(offsets: Any, data: Any, key_offsets: Any, key_data: Any, table: Any, found: Any) -> None:
     mask = np.uint64(len(table) - 1)
     for row in range(len(found)):

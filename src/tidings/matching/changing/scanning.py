@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.engines.entries import NULL
 from tidings.matching.hashing import hash_bytes, string_buffers
+from tidings.matching.kernel import kernel
 from tidings.model.filter.columnar import ArrowArray, Codes
 
 STRING_MARK, NUMBER_MARK = "\x01", "\x02"  # in shapes, for literals; no text that is scanned has them
@@ -164,7 +164,7 @@ def _roomy(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
 # ---------------------------------------------------------------------- kernels
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _enter(first: Any, last: Any, ends: Any, data: Any, table: Any) -> None:
     mask = np.uint64(len(table) - 1)
     for shape in range(first, last):
@@ -174,7 +174,7 @@ def _enter(first: Any, last: Any, ends: Any, data: Any, table: Any) -> None:
         table[place] = shape
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _scan_all(offsets: Any, data: Any, shape: Any, spans: Any, recipes: Any, out: Any) -> Any:
     """Fills the output; answers how many entries, rows, texts and bytes of texts there are."""
     entries = rows = texts = size = np.int64(0)
@@ -193,7 +193,7 @@ def _scan_all(offsets: Any, data: Any, shape: Any, spans: Any, recipes: Any, out
     return entries, rows, texts, size
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def scan_text(data: Any, start: Any, end: Any, shape: Any, spans: Any) -> Any:
     """Write the shape of a text and the spans of its literals; answers the shape's length, -1 if unsure."""
     length, literals, at = np.int64(0), np.int64(0), start
@@ -221,7 +221,7 @@ def scan_text(data: Any, start: Any, end: Any, shape: Any, spans: Any) -> Any:
     return length
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _number_end(data: Any, start: Any, at: Any, end: Any) -> Any:
     """The end of the number that begins here; -1 where a point or a letter is next to it."""
     if at > start and data[at - 1] == _POINT:
@@ -237,7 +237,7 @@ def _number_end(data: Any, start: Any, at: Any, end: Any) -> Any:
     return at
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _string_end(data: Any, start: Any, at: Any, end: Any) -> Any:
     """The end of the string that begins here; -1 where it has escapes or a quote or a word is next to it."""
     if at > start and _KINDS[data[at - 1]] == _WORD:
@@ -252,7 +252,7 @@ def _string_end(data: Any, start: Any, at: Any, end: Any) -> Any:
     return at + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _find(shape: Any, length: Any, recipes: Any) -> Any:
     """The number of a shape, -1 where it is not there."""
     mask = np.uint64(len(recipes.table) - 1)
@@ -272,7 +272,7 @@ def _find(shape: Any, length: Any, recipes: Any) -> Any:
     return np.int64(-1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _follow(
     recipe: Any, data: Any, spans: Any, recipes: Any, rows: Any, texts: Any, size: Any, out: Any
 ) -> Any:  # fmt: skip
@@ -308,7 +308,7 @@ def _follow(
     return True, rows, texts, size
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _place(data: Any, begin: Any, end: Any, kind: Any, step: Any, negative: Any) -> Any:
     """Whether a number is plain, and its code."""
     digits, after, number = np.int64(0), np.int64(-1), np.int64(0)  # after the point, once there was one

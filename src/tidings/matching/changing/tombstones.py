@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.engines.simd import borrowed
+from tidings.matching.kernel import kernel
 
 NEVER = np.iinfo(np.int32).max
 NOBODY_DIED = np.empty(0, np.int32)
@@ -59,7 +59,7 @@ def mark(marks: npt.NDArray[np.uint8], slots: npt.NDArray[np.int64]) -> None:
     np.bitwise_or.at(marks, slots >> 3, (1 << (slots & 7)).astype(np.uint8))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _join(
     offsets: Any, slots: Any, died: Any, marks: Any, deaths: Any, other_offsets: Any, other_slots: Any,
     other_died: Any, other_marks: Any, other_deaths: Any, shift: Any, joined: Any, out: Any,
@@ -76,7 +76,7 @@ def _join(
         joined[event + one_more] = place
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _copy(
     slots: Any, first: Any, last: Any, died: Any, marks: Any, deaths: Any, shift: Any, out: Any, place: Any
 ) -> Any:  # fmt: skip

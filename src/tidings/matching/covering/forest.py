@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.covering.rectangles import Numbers, Rectangles, _covers
 from tidings.matching.hashing import hash_lists
+from tidings.matching.kernel import kernel
 
 BUDGET = 1_000_000  # nodes and rectangles looked at for one filter; a billionth of a second each, about
 NONE, UNDECIDED = -1, -2
@@ -142,7 +142,7 @@ def _planted(members: Numbers, held: Numbers, sizes: Numbers, rectangles: Rectan
     return roots, first[:used], last[:used], right[:used], bounds_at[:used], bounds[:filled]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _plant(
     members: Any, held: Any, sizes: Any, width: int, offsets: Any, lows: Any, highs: Any,
     roots: Any, first: Any, last: Any, right: Any, bounds_at: Any, bounds: Any,
@@ -200,7 +200,7 @@ def _plant(
     return used, filled
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _select(points: Any, members: Any, low: int, high: int, wanted: int, which: int) -> None:
     """Hoare's quickselect: what comes before `wanted` is no greater on a coordinate, and what comes after no less."""
     while low < high:
@@ -225,7 +225,7 @@ def _select(points: Any, members: Any, low: int, high: int, wanted: int, which: 
             return
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _same_attributes(offsets: Any, attributes: Any, others: Any) -> bool:
     for rectangle in range(len(others)):
         base, other = offsets[rectangle], offsets[others[rectangle]]
@@ -240,7 +240,7 @@ def _same_attributes(offsets: Any, attributes: Any, others: Any) -> bool:
 # ---------------------------------------------------------------------- searching
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _containers(
     filters: Any, budget: int, starts: Any, offsets: Any, attributes: Any, lows: Any, highs: Any, filter_of: Any,
     class_of: Any, class_offsets: Any, class_attributes: Any, part_offsets: Any, parts: Any, roots: Any, members: Any,

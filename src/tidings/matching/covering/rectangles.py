@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.engines.entries import entries_of
+from tidings.matching.kernel import kernel
 from tidings.model.filter.columnar import FilterTable
 
 Numbers = npt.NDArray[np.int64]
@@ -125,7 +125,7 @@ def _without_inner(given: Rectangles) -> Rectangles:
 # ---------------------------------------------------------------------- kernels
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _within(inner: int, outer: int, offsets: Any, attributes: Any, lows: Any, highs: Any) -> bool:
     row, end = offsets[inner], offsets[inner + 1]
     for wanted in range(offsets[outer], offsets[outer + 1]):
@@ -138,7 +138,7 @@ def _within(inner: int, outer: int, offsets: Any, attributes: Any, lows: Any, hi
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _covers(outer: int, inner: int, starts: Any, offsets: Any, attributes: Any, lows: Any, highs: Any) -> bool:
     for rectangle in range(starts[inner], starts[inner + 1]):
         held = False
@@ -151,7 +151,7 @@ def _covers(outer: int, inner: int, starts: Any, offsets: Any, attributes: Any, 
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _mark_inner(starts: Any, offsets: Any, attributes: Any, lows: Any, highs: Any, inner: Any) -> None:
     for number in range(len(starts) - 1):
         first, end = starts[number], starts[number + 1]
@@ -165,7 +165,7 @@ def _mark_inner(starts: Any, offsets: Any, attributes: Any, lows: Any, highs: An
                 break
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _mixed(value: Any) -> Any:
     """The finaliser of MurmurHash3: every bit of the input reaches every bit of the output."""
     value ^= value >> np.uint64(33)
@@ -175,7 +175,7 @@ def _mixed(value: Any) -> Any:
     return value ^ (value >> np.uint64(33))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _digest(starts: Any, offsets: Any, attributes: Any, lows: Any, highs: Any, digests: Any) -> None:
     """A sum over rectangles, so that their order does not matter."""
     for number in range(len(starts) - 1):
@@ -194,7 +194,7 @@ def _digest(starts: Any, offsets: Any, attributes: Any, lows: Any, highs: Any, d
             digests[number, 1] += other
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _keep_proved(starts: Any, offsets: Any, attributes: Any, lows: Any, highs: Any, found: Any) -> None:
     for number in range(len(found)):
         first = found[number]

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -31,6 +30,7 @@ from tidings.matching.engines.simd import (
     values_within,
     write_chosen,
 )
+from tidings.matching.kernel import kernel
 
 BLOCK = 256  # entries
 _SHIFT = CELL_BITS - 8
@@ -101,7 +101,7 @@ def blocks_of(
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _order_like_a_tree(centres: Any, order: Any) -> None:
     """Bring entries near each other together: split at the median of the widest dimension, and each half again.
 
@@ -145,7 +145,7 @@ def _kernel(width: int) -> Any:
     Indices are unsigned throughout: numba then leaves out the test for negative ones, which costs half the time.
     """
 
-    @numba.njit(cache=True, nogil=True)
+    @kernel
     def match(
         values: Any, rows: Any, codes: Any, dimensions: Any, entries: Any, low_bytes: Any, high_bytes: Any, lows: Any,
         highs: Any, box_lows: Any, box_highs: Any, event_count: Any, run_events: Any, run_starts: Any,

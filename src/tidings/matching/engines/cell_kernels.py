@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from tidings.matching.engines.encode import CELL_BITS
 from tidings.matching.engines.simd import LANES, lowest_bit, prefetch, ranges_holding
+from tidings.matching.kernel import kernel
 
 EXACT = 15  # the grid of equalities: a key is a code
 # The other grids: a key is a cell's number shifted right by 0, 3, 6, 9 or 12 bits. More grids would have fewer
@@ -25,14 +25,14 @@ _LOOKED = 64  # events that look for their cells together
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _mix(value: Any) -> Any:
     """A permutation of the 64-bit numbers that leaves no pattern."""
     value = (value ^ (value >> np.uint64(32))) * _PRIME
     return value ^ (value >> np.uint64(29))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _cell_key(number: Any, level: Any, key: Any) -> Any:
     """A cell's key: of grids no two alike, so that an event that looks in two cells finds no entry twice."""
     if level == EXACT:
@@ -40,24 +40,24 @@ def _cell_key(number: Any, level: Any, key: Any) -> Any:
     return _mix((np.uint64(number) << np.uint64(32)) | np.uint64(key))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def cell_keys(kinds: Any, kind: Any, keys: Any, out: Any) -> None:
     for i in range(len(out)):
         out[i] = _cell_key(kind[i], kinds[kind[i]] & 15, keys[i])
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def hash_byte(code: Any) -> Any:
     return np.uint8(_mix(np.uint64(code)) >> np.uint64(56))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def hash_bytes_of(codes: Any, out: Any) -> None:
     for i in range(len(out)):
         out[i] = hash_byte(codes[i])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def fill(keys: Any, table_keys: Any, table_cells: Any) -> None:
     mask = np.uint64(len(table_keys) - 1)
     for cell in range(len(keys)):
@@ -68,7 +68,7 @@ def fill(keys: Any, table_keys: Any, table_cells: Any) -> None:
         table_cells[place] = cell
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def event_bytes(codes: Any, cells: Any, values: Any) -> None:
     """Of each attribute the high bits of its cells, and its codes hashed."""
     for attribute in range(cells.shape[0]):
@@ -77,7 +77,7 @@ def event_bytes(codes: Any, cells: Any, values: Any) -> None:
             values[2 * attribute + 1, event] = hash_byte(codes[event, attribute])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _verify(
     candidates: Any, candidate_events: Any, candidate_entries: Any, codes: Any, values: Any, checks: Any,
     offsets: Any, attributes: Any, bounds: Any, outputs: Any, out_events: Any, out_outputs: Any, count: Any,
@@ -126,7 +126,7 @@ def _verify(
     return count, visits
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _verify_guests(
     visits: Any, visit_events: Any, visit_guests: Any, codes: Any, offsets: Any, attributes: Any, bounds: Any,
     outputs: Any, out_events: Any, out_outputs: Any, count: Any,
@@ -157,7 +157,7 @@ def _verify_guests(
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _gather(
     event: Any, last_event: Any, first_event: Any, probes: Any, found: Any, cell_groups: Any, values: Any,
     group_attributes: Any, group_entries: Any, group_ends: Any, group_widths: Any, group_steps: Any, steps: Any,
@@ -228,7 +228,7 @@ def _gather(
     return event, candidates, run, run_count
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _find(
     kind: Any, attribute: Any, level: Any, probes: Any, event: Any, last: Any, codes: Any, cells: Any,
     table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any, group_entries: Any, group_ends: Any,
@@ -280,7 +280,7 @@ def _find(
             prefetch(high_base + entry)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _next_of_kind(kind: Any, key: Any, table_keys: Any, table_cells: Any, cell_kinds: Any) -> Any:
     mask = np.uint64(len(table_keys) - 1)
     place = key & mask
@@ -291,7 +291,7 @@ def _next_of_kind(kind: Any, key: Any, table_keys: Any, table_cells: Any, cell_k
     return table_cells[place]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def cell_of(
     attribute: Any, level: Any, key: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any
 ) -> Any:  # fmt: skip
@@ -302,7 +302,7 @@ def cell_of(
     return _next_of_kind(np.uint64(kind), _cell_key(kind, level, key), table_keys, table_cells, cell_kinds)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def name_cell(
     cell: Any, attribute: Any, level: Any, key: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any
 ) -> Any:  # fmt: skip
@@ -320,7 +320,7 @@ def name_cell(
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def match(
     kinds: Any, codes: Any, cells: Any, values: Any, table_keys: Any, table_cells: Any, cell_kinds: Any,
     cell_groups: Any, group_attributes: Any, group_entries: Any, group_ends: Any, group_widths: Any, group_steps: Any,

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +23,7 @@ from tidings.matching.engines.encode import Encoded
 from tidings.matching.engines.entries import Entries, Residual
 from tidings.matching.engines.pairs import Pairs, Runs
 from tidings.matching.evaluate import true_rows
+from tidings.matching.kernel import kernel
 from tidings.model.event_values import FieldValue
 from tidings.model.filter.interpret import holds
 from tidings.model.filter.residuals import Residuals
@@ -165,7 +165,7 @@ class Decision:
         return inside
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _count_asked(outputs: Any, slots: Any, residual_of: Any, asked: Any) -> None:
     for i in range(np.uint64(len(outputs))):
         if outputs[i] >= slots:
@@ -175,7 +175,7 @@ def _count_asked(outputs: Any, slots: Any, residual_of: Any, asked: Any) -> None
 # These two are one rule, written out twice: a function of so many arrays costs more than what it would do.
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _settle_pairs(
     events: Any, outputs: Any, odd: Any, slots: Any, slot_of: Any, residual_of: Any, row_of: Any, truths: Any,
     left_events: Any, left_slots: Any, left_residuals: Any,
@@ -199,7 +199,7 @@ def _settle_pairs(
     return kept, left
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _settle_runs(
     events: Any, starts: Any, outputs: Any, odd: Any, slots: Any, slot_of: Any, residual_of: Any, row_of: Any,
     truths: Any, left_events: Any, left_slots: Any, left_residuals: Any, left: Any,

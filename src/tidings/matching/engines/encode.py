@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,6 +20,7 @@ from tidings.matching.columns import Columns, Mask
 from tidings.matching.engines.entries import NULL, Entries
 from tidings.matching.engines.simd import borrowed
 from tidings.matching.hashing import hash_bytes, string_buffers
+from tidings.matching.kernel import kernel
 from tidings.model.filter.columnar import ArrowArray, Codes, FilterTable
 from tidings.model.filter.tree import Path
 
@@ -158,7 +158,7 @@ def encode(columns: Columns, coders: list[Coder]) -> Encoded:
     return Encoded(codes, cells, odd)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _value(code: Any, floating: bool) -> Any:
     """A code as a double, in the order of codes but for NaN."""
     if floating:
@@ -166,7 +166,7 @@ def _value(code: Any, floating: bool) -> Any:
     return np.float64(code)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _part(code: Any, start: float, density: float, floating: bool) -> Any:
     """The part of the line that a code lies in, by rounding that keeps the order; NaN in the last."""
     place = (_value(code, floating) - start) * density
@@ -175,19 +175,19 @@ def _part(code: Any, start: float, density: float, floating: bool) -> Any:
     return np.uint64(_PARTS - 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _values(codes: Any, floating: bool, values: Any) -> None:
     for i in range(len(codes)):
         values[i] = _value(codes[i], floating)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _parts(codes: Any, start: float, density: float, floating: bool, parts: Any) -> None:
     for i in range(len(codes)):
         parts[i] = _part(codes[i], start, density, floating)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _cell(code: Any, edges: Any, before: Any, start: float, density: float, floating: bool) -> Any:
     """1 more than how many edges are at or below the code."""
     one, part = np.uint64(1), _part(code, start, density, floating)
@@ -201,7 +201,7 @@ def _cell(code: Any, edges: Any, before: Any, start: float, density: float, floa
     return low + one
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _cells(codes: Any, edges: Any, before: Any, start: float, density: float, floating: bool, cells: Any) -> None:
     for row in range(len(codes)):
         if codes[row] == NULL:
@@ -210,7 +210,7 @@ def _cells(codes: Any, edges: Any, before: Any, start: float, density: float, fl
             cells[row] = _cell(codes[row], edges, before, start, density, floating)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _put(
     values: Any, valid: Any, edges: Any, before: Any, start: float, density: float, floating: bool, celled: bool,
     codes: Any, cells: Any, odd: Any, number: int,
@@ -237,7 +237,7 @@ def _dictionary(keys: ArrowArray) -> Dictionary:
     return Dictionary(offsets, data, table)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fill(offsets: Any, data: Any, table: Any) -> None:
     mask = np.uint64(len(table) - 1)
     for key in range(len(offsets) - 1):
@@ -247,7 +247,7 @@ def _fill(offsets: Any, data: Any, table: Any) -> None:
         table[place] = key
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _compare(left: Any, left_start: int, left_end: int, right: Any, right_start: int, right_end: int) -> Any:
     """As memcmp: negative, zero or positive, a prefix first."""
     shorter = min(left_end - left_start, right_end - right_start)
@@ -258,14 +258,14 @@ def _compare(left: Any, left_start: int, left_end: int, right: Any, right_start:
     return (left_end - left_start) - (right_end - right_start)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _look_up(offsets: Any, data: Any, hashes: Any, key_offsets: Any, key_data: Any, table: Any, codes: Any) -> None:
     data, key_offsets, key_data, table = borrowed(data), borrowed(key_offsets), borrowed(key_data), borrowed(table)
     for row in range(len(codes)):
         codes[row] = _text_code(data, offsets[row], offsets[row + 1], hashes[row], key_offsets, key_data, table)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _text_code(data: Any, start: Any, end: Any, hashed: Any, key_offsets: Any, key_data: Any, table: Any) -> Any:
     """2i for key i; for other strings the odd number between the keys around it."""
     mask = np.uint64(len(table) - 1)
@@ -285,7 +285,7 @@ def _text_code(data: Any, start: Any, end: Any, hashed: Any, key_offsets: Any, k
     return np.int64(2 * low - 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def text_code(data: Any, start: Any, end: Any, key_offsets: Any, key_data: Any, table: Any) -> Any:
     """The code of one string, by the constants that an attribute's dictionary has."""
     return _text_code(data, start, end, hash_bytes(data, start, end), key_offsets, key_data, table)

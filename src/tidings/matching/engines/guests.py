@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -36,6 +35,7 @@ from tidings.matching.engines.encode import Coder, encode, text_code
 from tidings.matching.engines.entries import NULL
 from tidings.matching.engines.route import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, Sampled
 from tidings.matching.engines.simd import borrowed
+from tidings.matching.kernel import kernel
 from tidings.model.filter.tree import Path
 
 _FIRST_ROOM = 1024
@@ -178,7 +178,7 @@ def _roomy(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
     return result
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _code(
     ends: Any, attributes: Any, lows: Any, highs: Any, texts: Any, text_ends: Any, text_data: Any, tables: Any,
     table_ends: Any, key_places: Any, key_ends: Any, key_data: Any, edges: Any, edge_ends: Any, low_codes: Any,
@@ -206,12 +206,12 @@ def _code(
             row += 1
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _cell(code: Any, edges: Any) -> Any:
     return 0 if code == NULL else 1 + np.searchsorted(edges, code, side="right")
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _place(
     ends: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any, celled: Any, ordered: Any,
     below: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any,
@@ -295,7 +295,7 @@ def _place(
     return named
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _share(
     row: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any, ordered: Any, below: Any
 ) -> Any:  # fmt: skip
@@ -310,7 +310,7 @@ def _share(
     return (inside + 0.5) / (ordered.shape[1] + 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _check(row: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any) -> Any:
     """A constraint in bytes: which row of values, the high and the low byte; one that all pass where there is none."""
     if row < 0:

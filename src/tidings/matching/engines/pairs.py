@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from tidings.matching.kernel import kernel
 
 _FIRST_ROOM = 1 << 16
 
@@ -120,7 +121,7 @@ def by_event(events: Numbers, slots: Numbers, count: int) -> tuple[npt.NDArray[n
     return rows.offsets, rows.slots
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _by_event(
     events: Any, slots: Any, run_events: Any, run_starts: Any, run_outputs: Any, offsets: Any, result: Any
 ) -> None:
@@ -150,7 +151,7 @@ def _by_event(
         place[event] = to
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _drop_repeats(offsets: Any, slots: Any, repeated: Any, seen: Any, first: Any) -> None:
     kept = offsets[0]
     start = kept

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -20,6 +19,7 @@ from tidings.matching.engines.cells import Cells, cells_index
 from tidings.matching.engines.encode import CELL_BITS, Coder, RowCells
 from tidings.matching.engines.entries import Entries
 from tidings.matching.hashing import hash_lists
+from tidings.matching.kernel import kernel
 
 # What things cost an event, in nanoseconds on one core: measured, and only their ratios matter.
 BYTE_NS = 0.04  # of an entry in an event's cell, found by its bytes or passed over
@@ -107,7 +107,7 @@ class Access:
         )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _estimate(
     attributes: Any, lows: Any, highs: Any, first: Any, last: Any, ordered: Any, below: Any, share: Any,
     filed_share: Any, kinds: Any, keys: Any,
@@ -134,7 +134,7 @@ def _estimate(
         keys[row] = key
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _best_two(offsets: Any, exact: Any, filed_share: Any, share: Any, best: Any, second: Any, costs: Any) -> None:
     """Of each entry the row to file it under and the row to compare as bytes (-1: none) that together cost least."""
     for entry in range(len(best)):
@@ -156,7 +156,7 @@ def _best_two(offsets: Any, exact: Any, filed_share: Any, share: Any, best: Any,
                 best[entry], second[entry], costs[entry] = one, two, cost
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _row_order(offsets: Any, rank: Any) -> Any:
     """The rows of each entry by rank."""
     order = np.arange(len(rank))

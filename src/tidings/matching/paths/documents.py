@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from tidings.errors import EventError
+from tidings.matching.kernel import kernel
 from tidings.model.xpath.document import Nodes, parse_bytes
 from tidings.model.xpath.interpret import Document
 from tidings.model.xpath.parse import number_of
@@ -87,13 +87,13 @@ def read_documents(documents: Iterable[bytes | None], *, text: bool) -> Document
     return Documents(tuple(nodes.numbers), names, ends, starts, stops, data, np.array(roots, np.int32), refused)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _read_numbers(text: Any, starts: Any, stops: Any, numbers: Any, hard: Any) -> None:
     for node in range(len(starts)):
         numbers[node], hard[node] = _number(text, starts[node], stops[node])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _number(text: Any, at: Any, end: Any) -> Any:
     """The number that a text is, NaN if it is none; and whether it has too many digits to be read here."""
     while at < end and _is_space(text[at]):
@@ -123,6 +123,6 @@ def _number(text: Any, at: Any, end: Any) -> Any:
     return (-value if negative else value), 0
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _is_space(byte: Any) -> Any:
     return byte == 32 or byte == 10 or byte == 9 or byte == 13

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from tidings.matching.hashing import hash_bytes
+from tidings.matching.kernel import kernel
 
 ANY, ANY_ATTRIBUTE, ANY_TEXT, FIRST_SYMBOL = 0, 1, 2, 3  # symbols
 HAS_CHILDREN, HAS_DESCENDANTS, HAS_GROUPS, HAS_OUTPUTS = 1, 2, 4, 8  # of a state
@@ -126,13 +126,13 @@ def hash_table(keys: npt.NDArray[np.int64], values: Ints) -> tuple[npt.NDArray[n
     return table, table_values
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _mixed(key: Any) -> Any:
     value = np.uint64(key) * _MIX
     return value ^ (value >> np.uint64(32))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fill(keys: Any, values: Any, table: Any, table_values: Any) -> None:
     mask = np.uint64(len(table) - 1)
     for i in range(len(keys)):
@@ -142,7 +142,7 @@ def _fill(keys: Any, values: Any, table: Any, table_values: Any) -> None:
         table[place], table_values[place] = keys[i], values[i]
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _look_up(key: Any, table: Any, values: Any) -> Any:
     mask = np.uint64(len(table) - 1)
     place = _mixed(key) & mask
@@ -159,7 +159,7 @@ def literal_table(ends: Ints, data: npt.NDArray[np.uint8]) -> Ints:
     return table
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _fill_literals(ends: Any, data: Any, table: Any) -> None:
     mask = np.uint64(len(table) - 1)
     for literal in range(len(ends)):
@@ -169,7 +169,7 @@ def _fill_literals(ends: Any, data: Any, table: Any) -> None:
         table[place] = literal
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _literal_of(text: Any, start: Any, stop: Any, ends: Any, data: Any, table: Any) -> Any:
     mask = np.uint64(len(table) - 1)
     place = hash_bytes(text, start, stop) & mask
@@ -182,7 +182,7 @@ def _literal_of(text: Any, start: Any, stop: Any, ends: Any, data: Any, table: A
     return np.int32(-1)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _same(one: Any, at: Any, other: Any, begin: Any, length: Any) -> Any:
     for i in range(length):  # noqa: SIM110
         if one[at + i] != other[begin + i]:
@@ -195,7 +195,7 @@ def gram_length(length: int) -> int:
     return int(GRAM_LENGTHS[length >= GRAM_LENGTHS].max())
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def gram_keys(groups: Any, at_start: Any, lengths: Any, grams: Any) -> Any:
     keys = np.empty(len(groups), np.uint64)
     for i in range(len(groups)):
@@ -203,7 +203,7 @@ def gram_keys(groups: Any, at_start: Any, lengths: Any, grams: Any) -> Any:
     return keys
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _gram_key(group: Any, at_start: Any, length: Any, gram: Any) -> Any:
     """A hash, made positive so that it is never that of an empty place."""
     where = np.uint64(group) << np.uint64(5) | np.uint64(at_start) << np.uint64(4) | np.uint64(length)
@@ -214,7 +214,7 @@ def _gram_key(group: Any, at_start: Any, length: Any, gram: Any) -> Any:
 # ---------------------------------------------------------------------- what conditions say
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _nodes_of(
     step: Any, last_step: Any, node: Any, names: Any, ends: Any, symbols: Any, steps: Any, first: Any, second: Any
 ) -> Any:  # fmt: skip
@@ -246,7 +246,7 @@ def _nodes_of(
     return count
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _arrive(state: Any, stamps: Any, pending: Any, counts: Any) -> None:
     """That the node is in a state, once."""
     if stamps[state] != counts[_STAMP]:
@@ -255,7 +255,7 @@ def _arrive(state: Any, stamps: Any, pending: Any, counts: Any) -> None:
         counts[_PENDING] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _place(value: Any, values: Any, start: Any, end: Any, after: Any) -> Any:
     """Where a number belongs among those from `start` to `end`: before, or after, those that are equal."""
     while start < end:
@@ -267,7 +267,7 @@ def _place(value: Any, values: Any, start: Any, end: Any, after: Any) -> Any:
     return start
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _try_numbers(
     group: Any, count: Any, first: Any, numbers: Any, starts: Any, values: Any, targets: Any, stamps: Any,
     pending: Any, counts: Any,
@@ -301,7 +301,7 @@ def _try_numbers(
             _arrive(targets[place], stamps, pending, counts)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _try_texts(
     group: Any, text: Any, start: Any, stop: Any, masks: Any, keys: Any, buckets: Any, bucket_starts: Any, groups: Any,
     at_start: Any, literals: Any, targets: Any, literal_ends: Any, literal_data: Any, stamps: Any, pending: Any,
@@ -335,7 +335,7 @@ def _try_texts(
                         _arrive(targets[entry], stamps, pending, counts)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _holds(
     kind: Any, literal: Any, wanted: Any, count: Any, first: Any, numbers: Any, text: Any, starts: Any, stops: Any,
     literal_ends: Any, literal_data: Any,
@@ -377,7 +377,7 @@ def _holds(
 # ---------------------------------------------------------------------- the walk
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def match(nodes: Any, trie: Any, scratch: Any, first_document: Any, offsets: Any, paths: Any) -> Any:
     """The paths that hold in some documents, after those that there are; answers up to which document.
 
@@ -515,7 +515,7 @@ def match(nodes: Any, trie: Any, scratch: Any, first_document: Any, offsets: Any
     return np.int64(len(roots) - 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _write(
     document: Any, founds: Any, found: Any, output_starts: Any, outputs: Any, several: Any, seen: Any, counts: Any,
     offsets: Any, paths: Any,
