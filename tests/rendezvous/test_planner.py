@@ -12,7 +12,7 @@ from tidings.model.event import read_events
 from tidings.model.filter.compile import compile_filters
 from tidings.rendezvous import EVERYWHERE, PlacementError, meet, place, route, statistics_of
 from tidings.rendezvous.placements import bluedove, chord, digests, planned, replicated
-from tidings.rendezvous.planner import ROUTE_NS, Plan, Room, plan
+from tidings.rendezvous.planner import ABOUT_AS_SMALL, ROUTE_NS, Plan, Room, plan, weighed
 from tidings.rendezvous.sharding import shards_of, visits_of
 from tidings.rendezvous.statistics import Statistics
 from tidings.testing.workloads import WORKLOADS
@@ -65,9 +65,16 @@ def test_what_an_executor_cannot_hold_is_not_chosen_and_the_reason_says_so() -> 
     assert tight.placement != "replicated"
     assert tight.chosen.bytes < whole * 0.9
     assert "of an executor" in tight.why
-    nothing = made(statistics, memory=1.0, partitions=20)
-    assert "none fits" in nothing.why
-    assert nothing.chosen.bytes <= tight.chosen.bytes
+
+
+def test_where_nothing_fits_the_cheapest_of_those_that_are_about_as_small_as_the_smallest_is_taken() -> None:
+    statistics = known("bluedove", subscriptions=100_000)
+    found = made(statistics, memory=1.0, partitions=20)
+    assert "none fits" in found.why
+    divisions = weighed(statistics, Room(1.0, cores=1, partitions=20), subscription_bytes=100.0)
+    smallest = min(divisions, key=lambda one: one.bytes)
+    assert found.chosen.bytes <= ABOUT_AS_SMALL * smallest.bytes
+    assert found.chosen.expected_ns < smallest.expected_ns  # which an executor holds no better
 
 
 def test_where_no_attribute_divides_the_subscriptions_they_stay_everywhere() -> None:

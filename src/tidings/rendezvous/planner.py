@@ -7,7 +7,8 @@ compared with its members (`placements.planned`). What a division costs an event
     for each visit   being sent to a partition, with all columns, and being put together where it may be one of several
 
 Every division is estimated on a sample: each placement by itself, and those that route together with
-what is best left everywhere. Of those whose files an executor's memory holds, the cheapest is taken.
+what is best left everywhere. Of those whose files an executor's memory holds, the cheapest is taken; where it holds
+none, the cheapest of those that are about as small as the smallest.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from tidings.rendezvous.statistics import Statistics
 ROUTE_NS = 3_000.0
 COLUMN_NS = 150.0
 COMBINE_NS = 6_000.0
+
+ABOUT_AS_SMALL = 1.5  # times the smallest: what an executor holds is estimated no better
 
 
 @dataclass(frozen=True)
@@ -148,14 +151,16 @@ def plan(
         return Plan(everywhere, (everywhere.line(),), "cheaper than sending events anywhere")
     found = [everywhere, *estimator.routed()]
     fitting = [one for one in found if one.bytes <= room.memory]
-    best = min(fitting or found, key=lambda one: one.expected_ns)
+    smallest = min(one.bytes for one in found)
+    best = min(
+        fitting or [one for one in found if one.bytes <= ABOUT_AS_SMALL * smallest], key=lambda one: one.expected_ns
+    )
     considered = tuple(one.line() for one in found)
     size = _size(room.memory)
     if len(found) == 1:
         return Plan(best, considered, "since no attribute divides the subscriptions")
     if not fitting:
-        best = min(found, key=lambda one: one.bytes)
-        return Plan(best, considered, f"the smallest, though none fits the {size} of an executor")
+        return Plan(best, considered, f"cheapest of the smallest, though none fits the {size} of an executor")
     if len(fitting) == 1:
         return Plan(best, considered, f"it alone fits the {size} of an executor")
     smaller = "" if len(fitting) == len(found) else f" of those that fit the {size} of an executor"

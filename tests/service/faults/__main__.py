@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .scenarios import SCENARIOS, VIEWS, Scenario, run_scenario, skipped
+from .scenarios import SCENARIOS, Scenario, run_scenario, skipped
 from .table import rows_of, save
 
 
@@ -31,11 +31,10 @@ def main(arguments: list[str]) -> int:
     kept: Path | None = None
     if arguments[:1] == ["--keep"]:
         kept, arguments = Path(arguments[1]), arguments[2:]
-    known = (*SCENARIOS, *VIEWS)
-    chosen = [one for one in known if not arguments or any(word in one.name for word in arguments)]
+    chosen = [one for one in SCENARIOS if not arguments or any(word in one.name for word in arguments)]
     if not chosen:
         console.print(f"no fault has {' or '.join(arguments)} in its name; there are "
-                      + ", ".join(one.name for one in known), markup=False)  # fmt: skip
+                      + ", ".join(one.name for one in SCENARIOS), markup=False)  # fmt: skip
         return 2
     table = Table(title="Faults", title_justify="left")
     for head, side in (("fault", "left"), ("events", "right"), ("violations", "right"), ("recovery s", "right")):
@@ -46,7 +45,7 @@ def main(arguments: list[str]) -> int:
             folder = (kept or Path(temporary)) / scenario.name.replace(" ", "-")
             broken += _one(scenario, folder, console, table, rows)
     console.print(table)
-    if rows := [row for row in rows if row["run"] in {one.name for one in SCENARIOS}]:
+    if rows:
         console.print(f"kept in {save(rows)}", markup=False)
     return 1 if broken else 0
 

@@ -349,11 +349,7 @@ SCENARIOS = (
     Scenario("subscriptions changed", subscriptions_changed),
     Scenario("poison", poison),
     Scenario("overload", overload, size=FEW, long=True, options=("--max-lag", "20000")),
-)
-
-# Long, and no part of the table of faults: how soon something is delivered again says little while jobs that adapt
-# have the cores every few seconds. What these are about is that nothing is lost and nothing doubled.
-VIEWS = (
+    # Jobs that adapt have the cores every few seconds here, so that the next delivery takes longer.
     Scenario("view changed", view_changed, options=ADAPTING, long=True),
     Scenario("executors change", executors_change, options=ADAPTING, workers=1, long=True),
 )

@@ -9,7 +9,7 @@ import pytest
 
 from . import damage
 from .run import Result, Run, Size, finish, running
-from .scenarios import GATEWAY_BOUND, RESTART_BOUND, SCENARIOS, VIEWS, Scenario, poison, run_scenario, skipped
+from .scenarios import GATEWAY_BOUND, RESTART_BOUND, SCENARIOS, Scenario, poison, run_scenario, skipped
 
 pytestmark = [
     pytest.mark.spark,
@@ -52,7 +52,7 @@ def test_every_promise_is_kept_while_the_service_is_killed_poisoned_and_its_log_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scenario", [*SCENARIOS, *VIEWS], ids=lambda one: one.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.name)
 def test_every_promise_is_kept_whatever_breaks(scenario: Scenario, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
     if (why := skipped(scenario)) is not None:
