@@ -41,6 +41,8 @@ def run(options: Options) -> Iterator[dict[str, Any]]:
     ids = np.arange(subscriptions + spare)
     table = pa.table({"id": ids, "filter": workload.filters})
     matcher, unchanged = (tidings.Matcher(table.slice(0, subscriptions), workload.domain, threads=1) for _ in range(2))
+    for one in (matcher, unchanged):  # each chooses its engines by the first batch that it sees
+        one.match(workload.events.slice(0, BATCH))
     changing = _Stream(matcher, workload.events, table, subscriptions)
     still = _Stream(unchanged, workload.events, table, subscriptions)
     changing.check()

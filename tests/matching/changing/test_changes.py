@@ -112,7 +112,7 @@ def test_what_is_added_is_found_as_the_oracle_finds_it_fresh_and_merged(case: Ca
 def test_guests_of_a_segment_are_found_as_if_they_had_been_there_from_the_start(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So many that groups are full, large groups have guests, and texts come that the segment does not know."""
+    """So many that groups are full, and texts come that the segment does not know."""
     monkeypatch.setattr(state, "HOST", 1)
     monkeypatch.setattr(matcher, "GUESTS_SHARE", 1 / 8)
     workload = getattr(workloads, name)(subscriptions=6_000, events=60)
@@ -130,6 +130,34 @@ def test_guests_of_a_segment_are_found_as_if_they_had_been_there_from_the_start(
     kept = table.filter(pa.array([id_ not in gone for id_ in range(6_000)]))
     expected = set(Matcher(kept, workload.domain).match(workload.events).pairs())
     assert set(changing.match(workload.events).pairs()) == expected
+
+
+def test_guests_of_a_large_group_lie_in_its_steps_or_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrow ranges, so many at one place that their step is full, and some that are wider than any that was there."""
+    monkeypatch.setattr(state, "HOST", 1)
+    monkeypatch.setattr(matcher, "GUESTS_SHARE", 1 / 8)
+    random = Random(7)
+    lows = [random.uniform(0, 90) for _ in range(900)] + [40.0 + number / 100 for number in range(90)]
+    ranges = [(low, low + 9) for low in lows] + [(low, low + 60) for low in range(0, 50, 5)]
+    every = {number: f"n = 1 AND x BETWEEN {low} AND {high}" for number, (low, high) in enumerate(ranges)}
+    events = [{"n": number % 40, "x": random.uniform(-1, 101)} for number in range(2_000)]
+    changing = Matcher(_first(every, 600), DOMAIN)
+    changing.match(events)
+    for count in range(650, 1_001, 50):
+        changing.add({id_: every[id_] for id_ in range(count - 50, count)})
+        afresh = Matcher(_first(every, count), DOMAIN)
+        assert set(changing.match(events).pairs()) == set(afresh.match(events).pairs())
+    newest = changing._state.fresh
+    assert newest is not None
+    guests = newest.guests
+    assert guests is not None
+    roomy = guests.host.roomy
+    assert (guests.step_ends - roomy.step_ends).sum() > 150
+    assert (guests.table.ends - roomy.ends)[roomy.cells.group_steps >= 0].sum() > 10
+
+
+def _first(every: dict[int, str], count: int) -> dict[int, str]:
+    return {id_: every[id_] for id_ in range(count)}
 
 
 def test_who_came_as_a_guest_while_its_segment_was_being_merged_moves_to_the_new_one(

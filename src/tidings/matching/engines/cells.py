@@ -120,22 +120,39 @@ class Cells:
             tried += int(more)
         return tried
 
-    def with_room(self) -> Cells:
-        """The same entries, and room for guests: empty places in each group, and cells that have no keys yet."""
+    def with_room(self) -> Roomy:
+        """The same entries, and room for guests: empty places in each group, and cells that have no keys yet.
+
+        A large group has some after the entries of each of its steps, so that events pass over most of them too, and
+        some at its end.
+        """
         spare = len(self.cell_kinds) // 8 + 64
         sizes = np.append(np.diff(self.group_entries), np.zeros(spare, np.int32))
         group_attributes = np.append(self.group_attributes, np.full(spare, kernels.ANY, np.int16))
-        room = np.where(group_attributes == kernels.SURE, 0, sizes // 4 + 4)
-        before = np.cumsum(room) - room
-        starts = np.cumsum(sizes) - sizes + before
-        total = int(sizes.sum() + room.sum())
-        own = np.arange(len(self.outputs)) + np.repeat(before, sizes)
-        is_own = np.zeros(total + 1, bool)
-        is_own[own] = True
-        steps = self.steps.reshape(-1, kernels.STEPS + 1) + before[np.flatnonzero(self.group_steps >= 0), None]
-        group_entries = np.append(starts, total).astype(np.int32)
+        group_steps = np.append(self.group_steps, np.full(spare, -1, np.int32))
         cell_groups = np.append(self.cell_groups, self.cell_groups[-1] + 1 + np.arange(spare, dtype=np.int32))
-        return replace(
+        large = np.flatnonzero(group_steps >= 0)
+        # Runs of entries, each with room behind it: small groups, the steps of large ones, and the ends of those.
+        runs = np.where(group_steps >= 0, kernels.STEPS + 1, 1)
+        first = np.cumsum(runs) - runs
+        own = np.zeros(int(runs.sum()), np.int64)
+        own[first] = sizes
+        of_steps = first[large, None] + np.arange(kernels.STEPS)
+        own[of_steps] = np.diff(self.steps.reshape(-1, kernels.STEPS + 1), axis=1)
+        room = np.zeros_like(own)
+        room[first] = sizes // 4 + 1
+        room[first[cell_groups[1:] - 1]] += 4  # of a cell, so that hardly one is ever full
+        room[first[group_attributes == kernels.SURE]] = 0
+        room[of_steps[:, :-1]] = own[of_steps[:, :-1]] // 4 + 2
+        room[first[large] + kernels.STEPS] = sizes[large] // 8 + 4
+        starts = np.cumsum(own + room) - own - room
+        total = int(own.sum() + room.sum())
+        places = np.arange(len(self.outputs)) + np.repeat(np.cumsum(room) - room, own)
+        is_own = np.zeros(total + 1, bool)
+        is_own[places] = True
+        steps = starts[first[large, None] + np.arange(kernels.STEPS + 1)]
+        group_entries = np.append(starts[first], total).astype(np.int32)
+        cells = replace(
             self,
             table_keys=self.table_keys.copy(),
             table_cells=self.table_cells.copy(),
@@ -144,15 +161,25 @@ class Cells:
             group_attributes=group_attributes,
             group_entries=group_entries,
             group_widths=np.append(self.group_widths, np.zeros(spare, np.uint8)),
-            group_steps=np.append(self.group_steps, np.full(spare, -1, np.int32)),
+            group_steps=group_steps,
             steps=steps.astype(np.int32).ravel(),
-            low_bytes=_spread(self.low_bytes[: len(own)], own, total + LANES, 255),
-            high_bytes=_spread(self.high_bytes[: len(own)], own, total + LANES, 0),
-            outputs=_spread(self.outputs, own, total, np.iinfo(np.int32).max),
-            checks=_spread(self.checks, own, total, 0x00FF),
+            low_bytes=_spread(self.low_bytes[: len(places)], places, total + LANES, 255),
+            high_bytes=_spread(self.high_bytes[: len(places)], places, total + LANES, 0),
+            outputs=_spread(self.outputs, places, total, np.iinfo(np.int32).max),
+            checks=_spread(self.checks, places, total, 0x00FF),
             offsets=self.offsets[np.cumsum(is_own) - is_own],
             longest=int(np.diff(group_entries[cell_groups]).max()),
         )
+        ends = (starts + own).astype(np.int32)
+        return Roomy(cells, ends[first + runs - 1], ends[first[large, None] + np.arange(kernels.STEPS + 1)].ravel())
+
+
+class Roomy(NamedTuple):
+    """Cells with room for guests, and where that begins."""
+
+    cells: Cells
+    ends: npt.NDArray[np.int32]  # by group: of a large one, at its end
+    step_ends: npt.NDArray[np.int32]  # as `steps` of the cells, of large groups
 
 
 def cells_index(

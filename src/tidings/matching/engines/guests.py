@@ -25,12 +25,13 @@ from tidings.matching.engines.cell_kernels import (
     EXACT,
     LEVEL_STEP,
     MAX_LEVEL,
+    STEP,
     SURE,
     cell_of,
     hash_byte,
     name_cell,
 )
-from tidings.matching.engines.cells import NOBODY, Cells, GuestTable
+from tidings.matching.engines.cells import NOBODY, Cells, GuestTable, Roomy
 from tidings.matching.engines.encode import Coder, encode, text_code
 from tidings.matching.engines.entries import NULL
 from tidings.matching.engines.route import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, Sampled
@@ -46,8 +47,7 @@ class Host:
     """An index' cells with room for guests, and all that files them there, in arrays that one kernel reads."""
 
     given: Cells
-    cells: Cells  # the same, with room
-    own_ends: npt.NDArray[np.int32]  # by group, where the places for guests begin
+    roomy: Roomy  # the same, with room
     attributes: dict[Path, int]  # that the index has codes for
     sampled: Sampled
     celled: npt.NDArray[np.bool_]  # attributes of which events have cells
@@ -59,6 +59,11 @@ class Host:
     key_places: npt.NDArray[np.int64]
     key_ends: npt.NDArray[np.int64]
     key_data: npt.NDArray[np.uint8]
+
+    @property
+    def cells(self) -> Cells:
+        """Where guests are found."""
+        return self.roomy.cells
 
 
 def host_of(cells: Cells, coders: list[Coder], sample: Columns | None) -> Host:
@@ -75,13 +80,9 @@ def host_of(cells: Cells, coders: list[Coder], sample: Columns | None) -> Host:
         table_ends.append(sum(map(len, tables)))
         key_ends.append(sum(map(len, places)))
     codes = np.empty((0, len(coders)), np.int64) if sample is None else encode(sample, coders).codes
-    roomy = cells.with_room()
-    own_ends = roomy.group_entries[:-1].copy()
-    own_ends[: len(cells.group_attributes)] += np.diff(cells.group_entries)
     return Host(
         given=cells,
-        cells=roomy,
-        own_ends=own_ends,
+        roomy=cells.with_room(),
         attributes={coder.path: number for number, coder in enumerate(coders) if coder.keys is None},
         sampled=Sampled(coders, codes),
         celled=np.array([coder.celled for coder in coders], bool),
@@ -114,6 +115,7 @@ class Guests:
 
     host: Host
     table: GuestTable
+    step_ends: npt.NDArray[np.int32]  # of large groups, where the places end that are taken in each step
     named: int  # cells, of those that had no keys too
     rows: int = 0
 
@@ -140,8 +142,9 @@ class Guests:
         named = _place(
             new.ends, new.attributes, lows, highs, first_cells, last_cells, host.celled, host.sampled.ordered,
             host.sampled.below, cells.kinds, cells.table_keys, cells.table_cells, cells.cell_kinds, cells.cell_groups,
-            cells.group_attributes, cells.group_entries, cells.low_bytes, cells.high_bytes, cells.checks,
-            cells.outputs, self.table.ends, self.table.size, self.named, placed,
+            cells.group_attributes, cells.group_entries, cells.group_widths, cells.group_steps, cells.steps,
+            cells.low_bytes, cells.high_bytes, cells.checks, cells.outputs, self.table.ends, self.step_ends,
+            self.table.size, self.named, placed,
         )  # fmt: skip
         known = replace(self._with_rows(new, placed, lows, highs), named=int(named))
         return known, placed, unclear & placed
@@ -165,9 +168,9 @@ class Guests:
 
 def guests_of(host: Host) -> Guests:
     """Nobody yet; the host may have no other guests."""
-    cells = host.cells
-    nobody = NOBODY._replace(ends=host.own_ends.copy())
-    return Guests(host, nobody, int((cells.cell_kinds >= 0).sum()))
+    roomy = host.roomy
+    nobody = NOBODY._replace(ends=roomy.ends.copy())
+    return Guests(host, nobody, roomy.step_ends.copy(), int((roomy.cells.cell_kinds >= 0).sum()))
 
 
 def _roomy(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
@@ -215,8 +218,8 @@ def _cell(code: Any, edges: Any) -> Any:
 def _place(
     ends: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any, celled: Any, ordered: Any,
     below: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any,
-    group_attributes: Any, group_entries: Any, low_bytes: Any, high_bytes: Any, checks: Any,
-    outputs: Any, group_ends: Any, guest: Any, named: Any, placed: Any,
+    group_attributes: Any, group_entries: Any, group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any,
+    high_bytes: Any, checks: Any, outputs: Any, group_ends: Any, step_ends: Any, guest: Any, named: Any, placed: Any,
 ) -> Any:  # fmt: skip
     """Put entries into the groups that cost events least of those that have a place; guests are numbered on.
 
@@ -232,7 +235,7 @@ def _place(
     begin = 0
     for entry in range(len(ends)):
         end, known, least = ends[entry], True, np.inf
-        chosen, filed, tried = -1, -1, -1
+        chosen, filed, tried, step = -1, -1, -1, -1
         for row in range(begin, end):
             known &= attributes[row] >= 0
         for row in range(begin, end if known else begin):
@@ -253,7 +256,8 @@ def _place(
             if cell < 0:
                 continue
             for group in range(cell_groups[cell], cell_groups[cell + 1]):
-                if group_attributes[group] == SURE or group_ends[group] == group_entries[group + 1]:
+                full = group_ends[group] == group_entries[group + 1]
+                if group_attributes[group] == SURE or (full and group_steps[group] < 0):
                     continue
                 second, passing = -1, 1.0
                 for other in range(begin, end):
@@ -263,7 +267,12 @@ def _place(
                         passing = _share(other, attributes, lows, highs, first_cells, last_cells, ordered, below)
                 cost = share * (BYTE_NS + min(1.0, passing + 2 / 256) * CANDIDATE_NS) * factor
                 if cost < least:
-                    chosen, least, filed, tried = group, cost, row, second
+                    free = -1
+                    if group_steps[group] >= 0:
+                        bytes_ = _check(second, attributes, lows, highs, first_cells, last_cells)
+                        free = _free_step(bytes_, group_widths[group], group_steps[group], steps, step_ends)
+                    if free >= 0 or not full:
+                        chosen, least, filed, tried, step = group, cost, row, second, free
         # For an equality that no cell is there for, one can be had; more than half of the table stays empty.
         for row in range(begin, end if known else begin):
             least_free = chosen < 0 and named < len(cell_kinds) and 2 * named < len(table_cells)
@@ -281,18 +290,37 @@ def _place(
                     share = _share(row, attributes, lows, highs, first_cells, last_cells, ordered, below)
                     if share < fewest:
                         third, fewest = row, share
-            place = group_ends[chosen]
+            place = group_ends[chosen] if step < 0 else step_ends[step]
             # Who sees some of this and not the rest finds no guest here, or one that is not its own yet.
             outputs[place] = guest
             checks[place] = _check(third, attributes, lows, highs, first_cells, last_cells)
             bytes_ = _check(tried, attributes, lows, highs, first_cells, last_cells)
             high_bytes[place] = bytes_ >> np.uint32(8)
             low_bytes[place] = bytes_
-            group_ends[chosen] = place + 1
+            if step < 0:
+                group_ends[chosen] = place + 1
+            else:
+                step_ends[step] = place + 1
             placed[entry] = True
             guest += 1
         begin = end
     return named
+
+
+@kernel
+def _free_step(bytes_: Any, width: Any, first: Any, steps: Any, step_ends: Any) -> Any:
+    """A step of a large group that has a place left and that every event passes which the range of bytes holds.
+
+    Events look from the step of their value, less the widest range, to the step of their value; -1: there is none.
+    """
+    low, high = np.int64(bytes_ & np.uint32(255)), np.int64(bytes_ >> np.uint32(8) & np.uint32(255))
+    least = np.maximum(high - np.int64(width), 0) // STEP
+    step = low // STEP if high - low <= width else -1
+    while step >= least:
+        if step_ends[first + step] < steps[first + step + 1]:
+            return first + step
+        step -= 1
+    return -1
 
 
 @kernel
