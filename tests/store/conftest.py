@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -189,3 +190,11 @@ def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalo
         opened.place.rpartition("/")[2], f"TRUNCATE {tables} RESTART IDENTITY; UPDATE catalogue SET revision = 0"
     )
     yield opened
+
+
+@pytest.fixture
+def known(catalogue: Catalogue) -> Catalogue:
+    """A catalogue in which `ada` and `eve` each have a domain `flights`."""
+    for tenant in ("ada", "eve"):
+        catalogue.put_domain(tenant, "flights", json.dumps({"of": tenant}), inferred=False)
+    return catalogue

@@ -232,6 +232,7 @@ def _place(
     kinds, table_keys, table_cells, cell_kinds = (
         borrowed(kinds), borrowed(table_keys), borrowed(table_cells), borrowed(cell_kinds),
     )  # fmt: skip
+    shares = np.empty(len(attributes))
     begin = 0
     for entry in range(len(ends)):
         end, known, least = ends[entry], True, np.inf
@@ -239,10 +240,12 @@ def _place(
         for row in range(begin, end):
             known &= attributes[row] >= 0
         for row in range(begin, end if known else begin):
+            shares[row] = _share(row, attributes, lows, highs, first_cells, last_cells, ordered, below)
+        for row in range(begin, end if known else begin):
             attribute, cell, share, factor = attributes[row], np.int32(-1), 0.0, 1.0
             if lows[row] == highs[row]:
                 cell = cell_of(attribute, EXACT, lows[row], kinds, table_keys, table_cells, cell_kinds)
-                share = _share(row, attributes, lows, highs, first_cells, last_cells, ordered, below)
+                share = shares[row]
             elif celled[attribute]:
                 level, factor = 0, GRID_FACTOR
                 while level <= MAX_LEVEL and cell < 0:
@@ -263,8 +266,7 @@ def _place(
                 for other in range(begin, end):
                     exact = lows[other] == highs[other]
                     if other != row and group_attributes[group] == 2 * attributes[other] + exact:
-                        second = other
-                        passing = _share(other, attributes, lows, highs, first_cells, last_cells, ordered, below)
+                        second, passing = other, shares[other]
                 cost = share * (BYTE_NS + min(1.0, passing + 2 / 256) * CANDIDATE_NS) * factor
                 if cost < least:
                     free = -1
@@ -286,10 +288,9 @@ def _place(
         if chosen >= 0:
             third, fewest = -1, np.inf
             for row in range(begin, end):
-                if row != filed and row != tried and (celled[attributes[row]] or lows[row] == highs[row]):
-                    share = _share(row, attributes, lows, highs, first_cells, last_cells, ordered, below)
-                    if share < fewest:
-                        third, fewest = row, share
+                told = celled[attributes[row]] or lows[row] == highs[row]
+                if row != filed and row != tried and told and shares[row] < fewest:
+                    third, fewest = row, shares[row]
             place = group_ends[chosen] if step < 0 else step_ends[step]
             # Who sees some of this and not the rest finds no guest here, or one that is not its own yet.
             outputs[place] = guest
