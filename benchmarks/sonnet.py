@@ -54,6 +54,7 @@ SEED = 7
 DOCUMENTS = 100
 BUSY_DOCUMENTS = 240  # of which the second half is measured, when nodes have degraded that do
 BUSY_EVERY_MS = 100
+SETTLED_MS = 20_000  # whom a document did not reach while nodes degraded is told of it by then
 # The ring is at rest, and so are the rows.
 SLOW = ChordSettings(bits=RING_BITS, successors=4, stabilize_ms=60_000, fingers_ms=1 << 30)
 AT_REST = SonnetSettings(SLOW, announce_ms=60_000, expiry_ms=180_000)
@@ -131,7 +132,7 @@ def busy(workload: Workload, *, degrades: bool) -> dict[str, Any]:
         world.do(host.id, host.publish(workload.event(name, f" {number}"), world.now_ms))
         world.run(world.now_ms + BUSY_EVERY_MS)
     sent = [_sent(host) - then for host, then in zip(hosts, before, strict=True)]
-    world.run(world.now_ms + 2_000)
+    world.run(world.now_ms + SETTLED_MS)
     told = Counter((d.subscription, d.event.split()[0]) for d in world.deliveries)
     times = Counter(names[number % len(names)] for number in range(BUSY_DOCUMENTS))
     assert told == {pair: times[pair[1]] for pair in workload.matches}, "degrading has lost or made something"

@@ -59,6 +59,11 @@ def test_no_host_crashes_that_leaves_another_only_virtual_nodes_that_have_left()
     assert play(Plan("sonnet", seed=55, **CHURN)).violation is None  # type: ignore[arg-type]
 
 
+def test_a_group_that_hangs_below_is_announced_until_all_know_of_it_whatever_others_say() -> None:
+    """Twice an announcement is lost, and rows of long ago say that all know; the one who does not drops its row."""
+    assert play(Plan("sonnet-hashes", seed=69, **LOSS)).violation is None  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("seed", [3051, 3164])
 def test_a_document_that_is_published_when_a_split_has_just_healed_reaches_everybody(seed: int) -> None:
     assert play(Plan("sonnet", seed=seed, **SPLITS)).violation is None  # type: ignore[arg-type]

@@ -99,14 +99,15 @@ class VirtualNode(RingMember):
         self.upstream, self._upstream_rooted = upstream.id, True
         row = upstream._row(self.group, 0, 0)
         assert row is not None, "the up-stream is of the group above"
-        row.members[self._id], row.size, row.spread = 0, size, True
+        row.members[self._id], row.size = 0, size
+        row.spread = row.told = True
         upstream._scores[self._id] = 1.0
 
     def seat_row(self, group: int, some: Sequence[VirtualNode], size: float) -> None:
         """Know a group that hangs below, whoever of it has chosen this node."""
         row = self._row(group, 0, 0)
         assert row is not None, "the group hangs below this one's"
-        row.size, row.spread = size, True
+        row.size, row.spread, row.told = size, True, True
         if not row.members:
             row.members = dict.fromkeys((node.id for node in some), 0)
 
@@ -315,10 +316,11 @@ class VirtualNode(RingMember):
         if self.is_only or not self.options.shares_rows:
             row.spread = True
             return []
-        again_ms = self.options.announce_ms if row.spread else self.options.register_ms
+        # What is not confirmed is announced with every registration: who has a row of long ago would drop it.
+        again_ms = self.options.announce_ms if row.told else self.options.register_ms // 2
         if row.announced_ms > now_ms - again_ms:
             return []
-        row.announced_ms = now_ms
+        row.announced_ms, row.told = now_ms, False
         message = Row(group, member, 0, True, row.size)
         number = self.begin(message, now_ms)
         return [*self.cast(message, now_ms, number), *self._done(number, 0, now_ms)]
@@ -329,7 +331,8 @@ class VirtualNode(RingMember):
             return []
         if not isinstance(payload, Row) or payload.group not in self.down:
             return []
-        self.down[payload.group].spread = True
+        row = self.down[payload.group]
+        row.spread = row.told = True
         return self._tell_rooted(now_ms) if self.rooted else []
 
     def _on_unregister(self, sender: Id, message: Unregister, now_ms: int) -> Effects:
