@@ -203,6 +203,26 @@ def _placement(row: dict[str, Any]) -> str:
     return " | ".join([name, f"{row['events_per_second']:,.0f}", f"{row['events']:,}", *cells])
 
 
+def of_sonnet() -> str:
+    """The smallest and the largest networks; the picture has those between."""
+    result = _result("sonnet")
+    rows = result["rows"]
+    ends = {edge(row["nodes"] for row in rows) for edge in (min, max)}
+    lines = [
+        f"Seeds, documents and queries are fixed, so that the machine does not matter; {result['date']}.",
+        "",
+        "| documents | hosts | way | messages a document | false, of what filters get "
+        "| false, of pairs that do not match | the most loaded host, by the mean |",
+        "|---|---:|---|---:|---:|---:|---:|",
+    ]
+    for row in sorted(rows, key=lambda row: (row["workload"], row["nodes"])):
+        if row["nodes"] in ends:
+            shares = f"{row['false_of_received']:.0%} | {row['false_of_not_matching']:.1%}"
+            counts = f"{row['messages_per_document']:,.0f} | {shares} | {row['load_most_by_mean']:,.0f}"
+            lines.append(f"| {row['workload']} | {row['nodes']:,} | {row['way']} | {counts} |")
+    return "\n".join(lines) + "\n"
+
+
 def _result(name: str) -> dict[str, Any]:
     result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return result
@@ -220,6 +240,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "docs/pipeline.md": of_spark,
     "docs/service.md": of_service,
     "docs/placements.md": of_placements,
+    "docs/overlays.md": of_sonnet,
 }
 
 
