@@ -59,8 +59,30 @@ def test_a_file_has_its_own_signature_whatever_another_process_saves_in_between(
     assert (files().load("one signature"), files().load("another"), files().load("a third")) == (1, 2, None)
 
 
+def test_a_file_that_is_not_whole_is_made_anew_and_one_that_cannot_be_written_is_done_without(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)
+    first = importlib.import_module("kernels").first
+    first(np.ones(2))
+    (kept,) = folder.rglob("*first*.nbc")
+    whole = kept.read_bytes()
+    for left in b"", whole[:100]:
+        kept.write_bytes(left)
+        assert kernel(first.py_func)(np.ones(2)) == 2.0
+        assert len(kept.read_bytes()) > 100
+
+    def full(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(kernel_module._Files, "save", full)
+    assert kernel(first.py_func)(np.ones(2, np.int8)) == 2
+
+
 def test_nothing_is_taken_from_before_a_source_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)
     first = importlib.import_module("kernels").first
     first(np.ones(2))
     for sources, hits in (kernel_module._sources(), 1), ("another kernel was changed", 0):

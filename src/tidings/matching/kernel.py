@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import pickle
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -48,6 +49,10 @@ class _Kept(FunctionCache):
         stamp = self._impl.locator.get_source_stamp(), _sources()
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):  # the disk is full, or may not be written to any more
+            super().save_overload(sig, data)
+
 
 class _Files(IndexDataCacheFile):
     """Files whose names say what is in them, without an index; written whole or not at all."""
@@ -55,7 +60,7 @@ class _Files(IndexDataCacheFile):
     def load(self, key: Any) -> Any:
         try:
             return self._load_data(self._named(key))
-        except OSError:  # nobody has compiled it yet
+        except (OSError, EOFError, pickle.UnpicklingError):  # not compiled yet, or no whole file
             return None
 
     def save(self, key: Any, data: Any) -> None:
