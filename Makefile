@@ -60,6 +60,7 @@ format: $(STAMP) ## put the code into its one format
 bench: $(STAMP) ## measure, and write the figures to benchmarks/results and the pictures to docs/pictures
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.plots
+	$(BIN)/python -m benchmarks.figures
 
 bench-service: $(STAMP) ## the service under load: publishing, delivery, memory; the client on the same cores
 	$(BIN)/python -m benchmarks.service
@@ -70,6 +71,7 @@ bench-spark: $(STAMP) ## the same for the pipeline on Spark, beside SQL
 	$(BIN)/python -m benchmarks.spark_matching
 	$(BIN)/python -m benchmarks.spark_latency --seconds 600
 	$(BIN)/python -m benchmarks.spark_plots
+	$(BIN)/python -m benchmarks.figures
 
 bench-placements: $(STAMP) ## every placement on two executors, beside SQL, and what the planner makes of them
 	$(BIN)/python -m benchmarks.placements
@@ -78,10 +80,12 @@ bench-placements: $(STAMP) ## every placement on two executors, beside SQL, and 
 
 bench-xml: $(STAMP) ## paths over XML, beside lxml
 	$(BIN)/python -m benchmarks.xml
+	$(BIN)/python -m benchmarks.figures
 
 bench-sonnet: $(STAMP) ## Sonnet's overlay at 500 to 3,000 nodes, beside flooding and DHT multicast
 	$(BIN)/python -m benchmarks.sonnet
 	$(BIN)/python -m benchmarks.sonnet_plots
+	$(BIN)/python -m benchmarks.figures
 
 faults: $(STAMP) ## kill, damage, fill and overload a real service, and check that it kept every promise
 	@$(BIN)/python -m tests.service.faults

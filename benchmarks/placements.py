@@ -121,19 +121,10 @@ def main(arguments: list[str]) -> int:
 
 def runs(name: str, size: Size, wanted: list[str]) -> Iterator[dict[str, Any]]:
     """Each placement in a session of its own, and SQL."""
-    best_sql = None
-    if "sql" in wanted:
+    for way in wanted:
         with Bench(name, size) as bench:
-            rows = bench.sql()
-            best_sql = max(rows, key=lambda row: row["events_per_second"])
-            yield from rows
-    for placement in wanted:
-        if placement != "sql":
-            with Bench(name, size) as bench:
-                row = bench.run(placement)
-            if best_sql is not None:
-                row["times_best_sql"] = round(row["events_per_second"] / best_sql["events_per_second"], 1)
-            yield row
+            rows = bench.sql() if way == "sql" else [bench.run(way)]
+        yield from rows
 
 
 def planner(name: str, size: Size, wanted: list[str]) -> Iterator[dict[str, Any]]:
@@ -332,7 +323,8 @@ class Bench:
         """As many events as there are, or as fit into the time; found by growing runs, which also warm up."""
         seconds = seconds or self._size.seconds
         count = min(CHECKED, self._size.events)
-        work(count)
+        if _taken(work, count) > seconds:
+            return count
         overhead = _taken(work, count)  # of any query, however few its events
         while True:
             count = min(count * 8, max(1, self._size.events // 4))

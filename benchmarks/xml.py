@@ -4,6 +4,10 @@ Paths have beginnings, values and ranges in common; a document is walked once fo
 each path by itself, so its cost is the number of paths. The matcher is given documents as strings and gives matches;
 lxml is given trees that are parsed already. Both are checked against each other first.
 
+The placement `sonnet` divides the same paths among eight partitions, as it would on Spark: what share the largest has,
+of all and of those at a token (`//`), what is held everywhere, to how many partitions a document goes, and with what
+share of the paths it meets there. Expected: evenly, and documents of few kinds go nearly everywhere.
+
     python -m benchmarks.xml [--quick] [--queries 100000 1000000]
 """
 
@@ -15,11 +19,17 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from lxml import etree
 
 from benchmarks.record import write
 from tidings import Matcher
+from tidings.matching.paths.dialect import DOMAIN, PathDialect
+from tidings.model.filter.compile import compile_filters
+from tidings.rendezvous import EVERYWHERE, place, placement_named, statistics_of
+from tidings.rendezvous.interface import positions_of
+from tidings.rendezvous.sharding import shards_of, visits_of
 from tidings.testing.data import DataMissing
 from tidings.testing.xml_workloads import XML_WORKLOADS
 
@@ -27,6 +37,8 @@ DOCUMENTS = {100_000: 1_000, 1_000_000: 100}  # by queries, up to which: half a 
 REPEATS = 5
 PEER_DOCUMENTS = 3  # lxml takes the better part of a second for one
 CHECKED = 20_000  # paths that are compared with lxml, pair by pair
+PARTITIONS = 8
+SAMPLE = 10_000  # paths by which they are divided
 
 
 def main(arguments: list[str]) -> int:
@@ -96,7 +108,40 @@ def measure(name: str, queries: int, documents: int) -> dict[str, Any]:
     if theirs:
         peer = 1 / statistics.median(theirs)
         row |= {"lxml_documents_per_core_second": round(peer, 3), "times_lxml": round(rate / peer)}
+        row |= divided(workload.queries, column)
     return row
+
+
+def divided(queries: list[str], documents: Any) -> dict[str, Any]:
+    """What the placement `sonnet` makes of the paths, by its law."""
+    dialect = PathDialect({})
+    texts = dialect.subscriptions(queries).filters
+    filters, sample = compile_filters(texts, DOMAIN), compile_filters(texts.slice(0, SAMPLE), DOMAIN)
+    events = dialect.events(documents)
+    view = placement_named("sonnet").adapt(
+        statistics_of(sample, events, subscriptions=filters.count), partitions=PARTITIONS
+    )
+    placed, visits = place(filters, view), visits_of(events, view)
+    owners, tokens = view.owners(placed.keys), [not group.length for _, group in view.groups]
+    held = owners != EVERYWHERE
+    of_token = held.copy()
+    of_token[held] = np.array(tokens)[positions_of(placed.keys[held])]
+    shards, sizes = np.unique(shards_of(placed.keys, view), return_counts=True)
+    at = np.minimum(np.searchsorted(shards, visits.shards), len(shards) - 1)
+    met = np.where(shards[at] == visits.shards, sizes[at], 0).sum()
+    return {
+        "sonnet_partitions": PARTITIONS,
+        "sonnet_groups": len(view.groups),
+        "sonnet_largest_share": _largest(owners[held]),
+        "sonnet_largest_share_of_tokens": _largest(owners[of_token]),
+        "sonnet_held_everywhere": round(1 - float(held.mean()), 3),
+        "sonnet_partitions_a_document": round(len(visits) / events.count, 2),
+        "sonnet_met_of_all": round(float(met) / events.count / filters.count, 3),
+    }
+
+
+def _largest(owners: Any) -> float | None:
+    return round(float(np.bincount(owners).max() / len(owners)), 3) if len(owners) else None
 
 
 def _check(queries: list[str], documents: list[bytes], matches: Any) -> None:

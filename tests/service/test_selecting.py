@@ -13,6 +13,7 @@ from tests.service.conftest import until
 from tests.service.test_webhooks import Receiver
 
 from tidings.client import Client
+from tidings.service.data_directory import replace_json
 
 ATOM = "http://www.w3.org/2005/Atom"
 NEWS = {"attributes": [{"name": "document", "type": "string"}, {"name": "lang", "type": "string"}]}
@@ -81,6 +82,22 @@ def test_each_event_has_the_nodes_of_the_filter_that_was_in_force(news: Any) -> 
     after = publish(news, ITEM)
     news.load(after, made)
     assert [one["nodes"] for one in news.pull(made)["notifications"]] == [NODES, ["Liu"]]
+
+
+def test_a_history_that_is_replayed_comes_as_nodes_by_the_filter_that_asked_for_it(news: Any) -> None:
+    past = publish(news, ITEM, "<rss/>", ITEM)
+    made = subscribe(news, start={"position": past[0]}).json()
+    (job,) = news.open_jobs()
+    assert (job.request["from"], job.request["to"]) == (past[0], past[-1] + 1)
+    news.load([past[0], past[2]], made["id"])
+    replace_json(news.data.answer(job.id), {"done": True, "matches": 2})
+    assert news.pull(made["id"], wait=5)["notifications"] == [
+        {"position": position, "nodes": NODES} for position in (past[0], past[2])
+    ]
+    news.client.patch(f"/v1/subscriptions/{made['id']}", json={"filter": "xpath_boolean(document, '//author/text()')"})
+    after = publish(news, ITEM)
+    news.load(after, made["id"])
+    assert [one["nodes"] for one in news.pull(made["id"])["notifications"]] == [NODES, NODES, ["Liu"]]
 
 
 def test_what_is_delivered_may_change_and_be_the_event_again(news: Any) -> None:

@@ -29,7 +29,7 @@ from tidings.model.filter.parse import parse_filter
 from tidings.testing import workloads
 from tidings.testing.cases import make_case
 
-BYTES = st.binary(min_size=32, max_size=32)
+BYTES = st.binary(min_size=simd.WIDE, max_size=simd.WIDE)
 
 
 @numba.njit
@@ -37,6 +37,7 @@ def _masks(lows: Any, highs: Any, value: Any, low: Any, high: Any) -> Any:
     first, second = np.uint64(lows.ctypes.data), np.uint64(highs.ctypes.data)
     return (
         simd.ranges_holding(first, second, value),
+        simd.many_ranges_holding(first, second, value),
         simd.ranges_touching(first, second, value),
         simd.values_within(first, low, high),
     )
@@ -48,6 +49,7 @@ def test_a_vector_operation_does_what_its_plain_twin_says(
 ) -> None:
     first, second = (np.frombuffer(data, np.uint8) for data in (lows, highs))
     assert _masks(first, second, np.uint8(value), np.uint8(low), np.uint8(high)) == (
+        simd.ranges_holding_plain(first[: simd.LANES], second[: simd.LANES], value),
         simd.ranges_holding_plain(first, second, value),
         simd.ranges_touching_plain(first, second, value),
         simd.values_within_plain(first, low, high),
@@ -60,12 +62,14 @@ def _chosen(numbers: Any, bits: Any, to: Any) -> Any:
     return simd.count_bits(bits)
 
 
-@given(st.integers(0, 2**32 - 1))
+@pytest.mark.skipif(not simd.COMPRESSES, reason="the processor has no instruction for it (AVX-512)")
+@given(st.integers(0, 2**simd.WIDE - 1))
 def test_the_numbers_whose_bits_are_set_are_written_one_after_the_other(bits: int) -> None:
-    numbers, to = np.arange(100, 132, dtype=np.int32), np.full(33, -1, np.int32)
-    chosen = [100 + lane for lane in range(32) if bits >> lane & 1]
-    assert _chosen(numbers, np.uint32(bits), to) == len(chosen)
-    assert to.tolist() == chosen + [-1] * (33 - len(chosen))
+    numbers, to = np.arange(100, 100 + simd.WIDE, dtype=np.int32), np.full(simd.WIDE + 1, -1, np.int32)
+    chosen = [100 + lane for lane in range(simd.WIDE) if bits >> lane & 1]
+    assert _chosen(numbers, np.uint64(bits), to) == len(chosen)
+    assert to[: len(chosen)].tolist() == chosen
+    assert to[-1] == -1, "no more than the room for all is written to"
 
 
 @pytest.mark.parametrize("compresses", [True, False])

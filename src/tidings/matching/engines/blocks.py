@@ -1,8 +1,8 @@
-"""The engine for wide ranges over shared attributes: blocks of similar entries, compared 32 at a time.
+"""The engine for wide ranges over shared attributes: blocks of similar entries, compared 64 at a time.
 
 Entries that constrain the same attributes are ordered like the leaves of a k-d tree and cut into
-blocks. A block whose bounding box does not hold an event is passed over, for 32 events at once;
-else its entries are compared with the event, 32 at once, in bytes: the high bits of the cells. A
+blocks. A block whose bounding box does not hold an event is passed over, for 64 events at once;
+else its entries are compared with the event, 64 at once, in bytes: the high bits of the cells. A
 byte strictly between the ends of a range decides; at an end, the codes themselves are compared.
 """
 
@@ -22,10 +22,10 @@ from tidings.matching.engines.entries import Entries
 from tidings.matching.engines.pairs import Runs
 from tidings.matching.engines.simd import (
     COMPRESSES,
-    LANES,
+    WIDE,
     count_bits,
     lowest_bit,
-    ranges_holding,
+    many_ranges_holding,
     ranges_touching,
     values_within,
     write_chosen,
@@ -34,7 +34,7 @@ from tidings.matching.kernel import kernel
 
 BLOCK = 256  # entries
 _SHIFT = CELL_BITS - 8
-_FULL = np.uint32(0xFFFF_FFFF)
+_FULL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -59,14 +59,14 @@ class Blocks:
 
     def match(self, events: Encoded, runs: Runs) -> None:
         """Add the outputs that match, a run for each event and block."""
-        padded = -(-events.count // LANES) * LANES
+        padded = -(-events.count // WIDE) * WIDE
         values = np.zeros((len(self.dimensions), padded), np.uint8)
         values[:, : events.count] = events.cells[self.dimensions] >> _SHIFT
         rows = np.ascontiguousarray(values.T)
         match = _kernel(len(self.dimensions))
         block, group = np.uint64(0), np.uint64(0)
         while block < len(self.box_lows):
-            runs.reserve(LANES, LANES * BLOCK)
+            runs.reserve(WIDE, WIDE * BLOCK)
             count, found, block, group = match(
                 values, rows, events.codes, self.dimensions, self.outputs, self.low_bytes, self.high_bytes, self.lows,
                 self.highs, self.box_lows, self.box_highs, np.uint64(events.count), runs.events, runs.starts,
@@ -152,7 +152,7 @@ def _kernel(width: int) -> Any:
         run_outputs: Any, runs: Any, count: Any, block: Any, group: Any,
     ) -> Any:  # fmt: skip
         """Fills the output from (block, group of events) on; stops where it might not hold the next group's runs."""
-        one, lanes = np.uint32(1), np.uint64(LANES)
+        one, lanes = np.uint64(1), np.uint64(WIDE)
         padded, stride = np.uint64(values.shape[1]), np.uint64(low_bytes.shape[1])
         value_base = np.uint64(values.ctypes.data)
         low_base, high_base = np.uint64(low_bytes.ctypes.data), np.uint64(high_bytes.ctypes.data)
@@ -164,39 +164,39 @@ def _kernel(width: int) -> Any:
                 held = _FULL
                 for d in range(width):
                     address = value_base + np.uint64(d) * padded + group * lanes
-                    held = np.uint32(held & values_within(address, box_lows[block, d], box_highs[block, d]))
+                    held &= values_within(address, box_lows[block, d], box_highs[block, d])
                 if held != 0 and (room - count < lanes * np.uint64(BLOCK) or run_room - runs < lanes):
                     return runs, count, block, group
                 while held != 0:
                     event = group * lanes + np.uint64(lowest_bit(held))
-                    held = np.uint32(held & (held - one))
+                    held &= held - one
                     if event >= event_count:
                         break
                     lane = block * np.uint64(BLOCK)
                     run_events[runs] = event
                     run_starts[runs] = count
-                    for _ in range(BLOCK // LANES):
-                        matched, touching = _FULL, np.uint32(0)
+                    for _ in range(BLOCK // WIDE):
+                        matched, touching = _FULL, np.uint64(0)
                         for d in range(width):
                             offset = np.uint64(d) * stride + lane
                             value = rows[event, np.uint64(d)]
-                            matched = np.uint32(matched & ranges_holding(low_base + offset, high_base + offset, value))
+                            matched &= many_ranges_holding(low_base + offset, high_base + offset, value)
                         if matched != 0:
                             for d in range(width):
                                 offset = np.uint64(d) * stride + lane
                                 at_end = ranges_touching(
                                     low_base + offset, high_base + offset, rows[event, np.uint64(d)]
                                 )
-                                touching = np.uint32(touching | at_end)
-                        unsure = np.uint32(matched & touching)
+                                touching |= at_end
+                        unsure = matched & touching
                         while unsure != 0:
                             bit = lowest_bit(unsure)
-                            unsure = np.uint32(unsure & (unsure - one))
+                            unsure &= unsure - one
                             row, inside = lane + np.uint64(bit), True
                             for d in range(width):
                                 code = codes[event, np.uint64(dimensions[d])]
                                 inside = inside and lows[row, np.uint64(d)] <= code <= highs[row, np.uint64(d)]
-                            matched = np.uint32(matched & ~(np.uint32(not inside) << bit))
+                            matched &= ~(np.uint64(not inside) << np.uint64(bit))
                         if COMPRESSES:
                             if matched != 0:
                                 write_chosen(
@@ -206,13 +206,13 @@ def _kernel(width: int) -> Any:
                         else:
                             while matched != 0:
                                 run_outputs[count] = entries[lane + np.uint64(lowest_bit(matched))]
-                                count += np.uint64(1)
-                                matched = np.uint32(matched & (matched - one))
+                                count += one
+                                matched &= matched - one
                         lane += lanes
                     runs += np.uint64(count > run_starts[runs])
-                group += np.uint64(1)
+                group += one
             group = np.uint64(0)
-            block += np.uint64(1)
+            block += one
         return runs, count, block, group
 
     return match

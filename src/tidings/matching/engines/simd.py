@@ -1,4 +1,4 @@
-"""Compare 32 bytes at once, and other things that engines are made of and numba has no words for.
+"""Compare 32 or 64 bytes at once, and other things that engines are made of and numba has no words for.
 
 numba does not turn a loop of comparisons into one vector comparison with a bit mask, so they are
 written as LLVM vectors here; each has a plain twin (`…_plain`) that says what it does. Arrays are
@@ -19,62 +19,68 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 32
-_BYTE, _WORD = ir.IntType(8), ir.IntType(32)
-_VECTOR = ir.VectorType(_BYTE, LANES)
-_NUMBERS = ir.VectorType(_WORD, 8)
+WIDE = 64  # twice as many, where there are enough to compare; one vector where the processor has such long ones
+_BIT, _BYTE, _WORD, _LONG = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 COMPRESSES = bool(binding.get_host_cpu_features().get("avx512vl"))  # whether `write_chosen` is one instruction in four
 
 
-def _load(builder: Any, address: Any) -> Any:
-    return builder.load(builder.inttoptr(address, _VECTOR.as_pointer()), align=1)
+def _load(builder: Any, address: Any, lanes: int) -> Any:
+    return builder.load(builder.inttoptr(address, ir.VectorType(_BYTE, lanes).as_pointer()), align=1)
 
 
-def _splat(builder: Any, value: Any) -> Any:
-    first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(_WORD, 0))
-    lanes = ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES)
-    return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), lanes)
+def _splat(builder: Any, value: Any, lanes: int) -> Any:
+    undefined = ir.Constant(ir.VectorType(_BYTE, lanes), ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(_WORD, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_WORD, lanes), [0] * lanes))
 
 
-@intrinsic
-def ranges_holding(typingctx, lows, highs, value):
-    """Bit j is set where lows[j] <= value <= highs[j]: which of 32 ranges hold one value."""
+def _ranges_holding(lanes: int, mask: Any) -> Any:
+    @intrinsic
+    def holding(typingctx, lows, highs, value):
+        """Bit j is set where lows[j] <= value <= highs[j]: which of many ranges hold one value."""
 
-    def generate(context, builder, signature, arguments):
-        low, high, one = arguments
-        spread = _splat(builder, one)
-        above = builder.icmp_unsigned("<=", _load(builder, low), spread)
-        below = builder.icmp_unsigned("<=", spread, _load(builder, high))
-        return builder.bitcast(builder.and_(above, below), _WORD)
+        def generate(context, builder, signature, arguments):
+            low, high, one = arguments
+            spread = _splat(builder, one, lanes)
+            above = builder.icmp_unsigned("<=", _load(builder, low, lanes), spread)
+            below = builder.icmp_unsigned("<=", spread, _load(builder, high, lanes))
+            return builder.bitcast(builder.and_(above, below), ir.IntType(lanes))
 
-    return types.uint32(types.uint64, types.uint64, types.uint8), generate
+        return mask(types.uint64, types.uint64, types.uint8), generate
+
+    return holding
+
+
+ranges_holding = _ranges_holding(LANES, types.uint32)
+many_ranges_holding = _ranges_holding(WIDE, types.uint64)
 
 
 @intrinsic
 def ranges_touching(typingctx, lows, highs, value):
-    """Bit j is set where value is lows[j] or highs[j]: which of 32 ranges begin or end at one value."""
+    """Bit j is set where value is lows[j] or highs[j]: which of 64 ranges begin or end at one value."""
 
     def generate(context, builder, signature, arguments):
         low, high, one = arguments
-        spread = _splat(builder, one)
-        first = builder.icmp_unsigned("==", _load(builder, low), spread)
-        last = builder.icmp_unsigned("==", _load(builder, high), spread)
-        return builder.bitcast(builder.or_(first, last), _WORD)
+        spread = _splat(builder, one, WIDE)
+        first = builder.icmp_unsigned("==", _load(builder, low, WIDE), spread)
+        last = builder.icmp_unsigned("==", _load(builder, high, WIDE), spread)
+        return builder.bitcast(builder.or_(first, last), _LONG)
 
-    return types.uint32(types.uint64, types.uint64, types.uint8), generate
+    return types.uint64(types.uint64, types.uint64, types.uint8), generate
 
 
 @intrinsic
 def values_within(typingctx, values, low, high):
-    """Bit j is set where low <= values[j] <= high: which of 32 values one range holds."""
+    """Bit j is set where low <= values[j] <= high: which of 64 values one range holds."""
 
     def generate(context, builder, signature, arguments):
         address, least, most = arguments
-        vector = _load(builder, address)
-        above = builder.icmp_unsigned("<=", _splat(builder, least), vector)
-        below = builder.icmp_unsigned("<=", vector, _splat(builder, most))
-        return builder.bitcast(builder.and_(above, below), _WORD)
+        vector = _load(builder, address, WIDE)
+        above = builder.icmp_unsigned("<=", _splat(builder, least, WIDE), vector)
+        below = builder.icmp_unsigned("<=", vector, _splat(builder, most, WIDE))
+        return builder.bitcast(builder.and_(above, below), _LONG)
 
-    return types.uint32(types.uint64, types.uint8, types.uint8), generate
+    return types.uint64(types.uint64, types.uint8, types.uint8), generate
 
 
 @intrinsic
@@ -82,17 +88,25 @@ def lowest_bit(typingctx, bits):
     """The number of the lowest bit that is set; undefined for 0."""
 
     def generate(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        return _as_word(builder, builder.cttz(arguments[0], ir.Constant(_BIT, 1)))
 
-    return types.uint32(types.uint32), generate
+    return types.uint32(_mask_of(bits)), generate
 
 
 @intrinsic
 def count_bits(typingctx, bits):
     def generate(context, builder, signature, arguments):
-        return builder.ctpop(arguments[0])
+        return _as_word(builder, builder.ctpop(arguments[0]))
 
-    return types.uint32(types.uint32), generate
+    return types.uint32(_mask_of(bits)), generate
+
+
+def _mask_of(bits: Any) -> Any:
+    return types.uint64 if bits == types.uint64 else types.uint32
+
+
+def _as_word(builder: Any, number: Any) -> Any:
+    return number if number.type == _WORD else builder.trunc(number, _WORD)
 
 
 @intrinsic
@@ -128,38 +142,41 @@ def borrowed(typingctx, array):
 
 @intrinsic
 def write_chosen(typingctx, numbers, bits, to):
-    """Write those of 32 numbers of 32 bits whose bit is set one after the other."""
+    """Write those of 64 numbers of 32 bits whose bit is set one after the other; there has to be room for all 64."""
 
     def generate(context, builder, signature, arguments):
         address, chosen, to = arguments
-        flags = ir.VectorType(ir.IntType(1), 8)
-        kind = ir.FunctionType(ir.VoidType(), [_NUMBERS, _WORD.as_pointer(), flags])
-        store = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.compressstore.v8i32")
+        some_numbers, flags = ir.VectorType(_WORD, 16), ir.VectorType(_BIT, 16)
+        kind = ir.FunctionType(some_numbers, [some_numbers, some_numbers, flags])
+        # In a register, and then all of it written: to have memory written by halves takes several times as long.
+        compress = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.mask.compress.v16i32")
+        nothing = ir.Constant(some_numbers, [0] * 16)
         for part in range(4):
-            some = builder.trunc(builder.lshr(chosen, ir.Constant(_WORD, 8 * part)), _BYTE)
-            at = builder.add(address, ir.Constant(address.type, 32 * part))
-            values = builder.load(builder.inttoptr(at, _NUMBERS.as_pointer()), align=4)
-            builder.call(store, [values, builder.inttoptr(to, _WORD.as_pointer()), builder.bitcast(some, flags)])
+            some = builder.trunc(builder.lshr(chosen, ir.Constant(chosen.type, 16 * part)), ir.IntType(16))
+            at = builder.add(address, ir.Constant(address.type, 64 * part))
+            values = builder.load(builder.inttoptr(at, some_numbers.as_pointer()), align=4)
+            close = builder.call(compress, [values, nothing, builder.bitcast(some, flags)])
+            builder.store(close, builder.inttoptr(to, some_numbers.as_pointer()), align=4)
             written = builder.zext(builder.ctpop(some), to.type)
             to = builder.add(to, builder.shl(written, ir.Constant(to.type, 2)))
         return context.get_dummy_value()
 
-    return types.void(types.uint64, types.uint32, types.uint64), generate
+    return types.void(types.uint64, types.uint64, types.uint64), generate
 
 
 Bytes = npt.NDArray[np.uint8]
 
 
 def ranges_holding_plain(lows: Bytes, highs: Bytes, value: int) -> int:
-    return _bits([low <= value <= high for low, high in zip(lows[:LANES], highs[:LANES], strict=True)])
+    return _bits([low <= value <= high for low, high in zip(lows, highs, strict=True)])
 
 
 def ranges_touching_plain(lows: Bytes, highs: Bytes, value: int) -> int:
-    return _bits([value in (low, high) for low, high in zip(lows[:LANES], highs[:LANES], strict=True)])
+    return _bits([value in (low, high) for low, high in zip(lows, highs, strict=True)])
 
 
 def values_within_plain(values: Bytes, low: int, high: int) -> int:
-    return _bits([low <= value <= high for value in values[:LANES]])
+    return _bits([low <= value <= high for value in values])
 
 
 def _bits(flags: list[bool]) -> int:
