@@ -162,6 +162,9 @@ def of_placements() -> str:
         f"On {_machine(result)}; two executors of one core each. A placement that is slow was given fewer events, and",
         "so was SQL: rates compare. Keys and rows are of a subscription and of an event.",
         "",
+        "![Events a second of each placement, beside SQL](pictures/placements-speed.png)",
+        "![What placements store, send and compare](pictures/placements-costs.png)",
+        "",
     ]
     runs = [row for row in result["rows"] if row["part"] == "runs"]
     for workload in dict.fromkeys(row["workload"] for row in runs):

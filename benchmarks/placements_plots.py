@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter
 
 from benchmarks.plots import PICTURES
 from benchmarks.record import RESULTS
@@ -59,7 +59,7 @@ def speed(rows: list[dict[str, Any]], result: dict[str, Any], path: str) -> None
         panel.set_title(f"{workload}, {mine[0]['subscriptions']:,} subscriptions", loc="left", fontsize=11)
         panel.set_xlabel("events a second")
         _tidy(panel)
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     _save(figure, "Placements on two executors, beside SQL", result, path, "Higher is better.")
 
 

@@ -158,7 +158,7 @@ def state_with(
         segment = segment_of(table, compile_table(table, state.domain), sample, keep=True)
         return State(state.domain, (*_dropped(state, found).parts, Living(segment)))
     reads = _read(table, shapes)
-    state = _dropped(state, found)  # from here on nothing is refused
+    state = _dropped(state, found) if there.any() else state  # from here on nothing is refused
     fresh = state.fresh or _hosted(Fresh(shapes.domain, sample), state.indexed)
     return replace(state, fresh=fresh.with_added(table, reads))
 
