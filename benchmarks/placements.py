@@ -59,7 +59,7 @@ from tidings.testing.workloads import WORKLOADS, Workload
 
 QUESTION = __doc__.strip().splitlines()[0]
 PARTS = ("runs", "planner", "free")
-NAMES = ("bluedove", "alerts", "mixed")
+NAMES = {"runs": ("bluedove", "alerts", "mixed"), "planner": tuple(WORKLOADS), "free": ("mixed",)}  # of each part
 PLACEMENTS = ("replicated", "bluedove", "digests", "clusters", "chord", "opchord", "auto")
 IN_TURN = ("replicated", "bluedove", "clusters", "auto")  # others are out of the question by what they send
 TURN_EVENTS = 100_000
@@ -85,7 +85,7 @@ class Size:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.placements", description=QUESTION)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all without")
-    parser.add_argument("--workloads", default=None, help=f"of {', '.join(NAMES)}; all without, of `free` mixed alone")
+    parser.add_argument("--workloads", default=None, help=f"of {', '.join(WORKLOADS)}; without, what the part is about")
     parser.add_argument("--placements", default=",".join([*PLACEMENTS, "sql"]), help="of the part `runs`")
     parser.add_argument("--subscriptions", type=int, default=100_000)
     parser.add_argument("--events", type=int, default=1_000_000)
@@ -101,8 +101,7 @@ def main(arguments: list[str]) -> int:
         for part in parsed.parts or PARTS:
             if part not in PARTS:
                 parser.error(f"no part '{part}'; there are {', '.join(PARTS)}")
-            names = parsed.workloads.split(",") if parsed.workloads else (("mixed",) if part == "free" else NAMES)
-            for name in names:
+            for name in parsed.workloads.split(",") if parsed.workloads else NAMES[part]:
                 wanted = parsed.placements.split(",")
                 for row in _PARTS[part](name, size, wanted):
                     rows.append({"part": part} | row)
