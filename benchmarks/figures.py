@@ -155,8 +155,6 @@ _MEMORY = {
 
 
 def of_placements() -> str:
-    if not (RESULTS / "placements.json").exists():
-        return "`make bench-placements` measures them, in about half an hour, and writes a table here.\n"
     result = _result("placements")
     lines = [
         f"On {_machine(result)}; two executors of one core each. A placement that is slow was given fewer events, and",

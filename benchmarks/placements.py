@@ -41,20 +41,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from benchmarks.meeting import met
 from benchmarks.placements_sql import Formulations
 from benchmarks.processes import Peaks, command_of, cpu_seconds_of, tree_mib
 from benchmarks.record import write
 from tidings import pipeline
 from tidings.matching.matcher import Matcher
-from tidings.model.event import EventBatch, read_events
+from tidings.model.event import read_events
 from tidings.model.filter.columnar import FilterTable
 from tidings.model.filter.compile import compile_filters
 from tidings.pipeline.index import EVENTS_SAMPLE, Index
 from tidings.pipeline.placement import PARTITIONS_MIN, SAMPLE
-from tidings.rendezvous import EVERYWHERE, Placed, View, place, route, statistics_of, view_from_dict
+from tidings.rendezvous import View, place, route, statistics_of, view_from_dict
 from tidings.rendezvous.pairs import distinct_pairs
 from tidings.rendezvous.planner import Room, weighed
-from tidings.rendezvous.sharding import consulted, shards_of, visits_of
+from tidings.rendezvous.sharding import consulted, shards_of
 from tidings.testing.workloads import WORKLOADS, Workload
 
 QUESTION = __doc__.strip().splitlines()[0]
@@ -401,33 +402,20 @@ class Bench:
         start = time.perf_counter()
         placed = place(filters, view)
         seconds = time.perf_counter() - start
-        met, busiest = _met(view, placed, events)
+        found, busiest = met(view, placed, events)
         return {
             "serves": chosen,
             "matches_an_event": round(matches, 1),
             "keys_stored": len(placed),
             "keys_a_subscription": round(len(placed) / filters.count, 2),
             "keys_routed_an_event": round(len(route(events, view)) / events.count, 2),
-            "met_a_match": round(met / max(matches, 1e-9), 2),
+            "met_a_match": round(found / max(matches, 1e-9), 2),
             "work_skew": busiest,
             "placed_a_second": round(filters.count / seconds),
         }
 
 
 _EVERYWHERE = {"placement": "replicated", "partitions": CORES, "epoch": 0}
-
-
-def _met(view: View, placed: Placed, events: EventBatch) -> tuple[float, float | None]:
-    """Subscriptions in the shards that an event consults, and how uneven that is: the busiest partition by the mean."""
-    held, _ = distinct_pairs(shards_of(placed.keys, view), placed.subscriptions)
-    shards, sizes = np.unique(held, return_counts=True)
-    visits = visits_of(events, view)
-    at = np.minimum(np.searchsorted(shards, visits.shards), len(shards) - 1)
-    found = np.where(shards[at] == visits.shards, sizes[at], 0)
-    if (view.owners(placed.keys) == EVERYWHERE).all():
-        return float(found.sum() / events.count), None
-    work = np.bincount(np.repeat(visits.partitions, np.diff(visits.offsets)), found, view.partitions)
-    return float(found.sum() / events.count), round(float(work.max() / max(work.mean(), 1e-9)), 2)
 
 
 def _taken(work: Callable[[int], None], count: int) -> float:

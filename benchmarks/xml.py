@@ -23,13 +23,14 @@ import numpy as np
 import pyarrow as pa
 from lxml import etree
 
+from benchmarks.meeting import met
 from benchmarks.record import write
 from tidings import Matcher
 from tidings.matching.paths.dialect import DOMAIN, PathDialect
 from tidings.model.filter.compile import compile_filters
 from tidings.rendezvous import EVERYWHERE, place, placement_named, statistics_of
 from tidings.rendezvous.interface import positions_of
-from tidings.rendezvous.sharding import shards_of, visits_of
+from tidings.rendezvous.sharding import visits_of
 from tidings.testing.data import DataMissing
 from tidings.testing.xml_workloads import XML_WORKLOADS
 
@@ -121,22 +122,19 @@ def divided(queries: list[str], documents: Any) -> dict[str, Any]:
     view = placement_named("sonnet").adapt(
         statistics_of(sample, events, subscriptions=filters.count), partitions=PARTITIONS
     )
-    placed, visits = place(filters, view), visits_of(events, view)
+    placed = place(filters, view)
     owners, tokens = view.owners(placed.keys), [not group.length for _, group in view.groups]
     held = owners != EVERYWHERE
     of_token = held.copy()
     of_token[held] = np.array(tokens)[positions_of(placed.keys[held])]
-    shards, sizes = np.unique(shards_of(placed.keys, view), return_counts=True)
-    at = np.minimum(np.searchsorted(shards, visits.shards), len(shards) - 1)
-    met = np.where(shards[at] == visits.shards, sizes[at], 0).sum()
     return {
         "sonnet_partitions": PARTITIONS,
         "sonnet_groups": len(view.groups),
         "sonnet_largest_share": _largest(owners[held]),
         "sonnet_largest_share_of_tokens": _largest(owners[of_token]),
         "sonnet_held_everywhere": round(1 - float(held.mean()), 3),
-        "sonnet_partitions_a_document": round(len(visits) / events.count, 2),
-        "sonnet_met_of_all": round(float(met) / events.count / filters.count, 3),
+        "sonnet_partitions_a_document": round(len(visits_of(events, view)) / events.count, 2),
+        "sonnet_met_of_all": round(met(view, placed, events)[0] / filters.count, 3),
     }
 
 

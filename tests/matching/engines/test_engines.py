@@ -62,7 +62,10 @@ def _chosen(numbers: Any, bits: Any, to: Any) -> Any:
     return simd.count_bits(bits)
 
 
-@pytest.mark.skipif(not simd.COMPRESSES, reason="the processor has no instruction for it (AVX-512)")
+COMPRESSING = pytest.mark.skipif(not simd.COMPRESSES, reason="the processor has no instruction for it (AVX-512)")
+
+
+@COMPRESSING
 @given(st.integers(0, 2**simd.WIDE - 1))
 def test_the_numbers_whose_bits_are_set_are_written_one_after_the_other(bits: int) -> None:
     numbers, to = np.arange(100, 100 + simd.WIDE, dtype=np.int32), np.full(simd.WIDE + 1, -1, np.int32)
@@ -72,7 +75,7 @@ def test_the_numbers_whose_bits_are_set_are_written_one_after_the_other(bits: in
     assert to[-1] == -1, "no more than the room for all is written to"
 
 
-@pytest.mark.parametrize("compresses", [True, False])
+@pytest.mark.parametrize("compresses", [pytest.param(True, marks=COMPRESSING), False])
 def test_blocks_write_the_same_with_and_without_the_instruction_for_it(
     compresses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ written as LLVM vectors here; each has a plain twin (`…_plain`) that says what
 given by the address of the first byte.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, no-any-return"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc, no-any-return, attr-defined"
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 LANES = 32
 WIDE = 64  # twice as many, where there are enough to compare; one vector where the processor has such long ones
 _BIT, _BYTE, _WORD, _LONG = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-COMPRESSES = bool(binding.get_host_cpu_features().get("avx512vl"))  # whether `write_chosen` is one instruction in four
+# Whether there is the instruction that `write_chosen` is made of; not where numba is to compile for another processor.
+COMPRESSES = (
+    config.CPU_NAME is None and config.CPU_FEATURES is None and bool(binding.get_host_cpu_features().get("avx512vl"))
+)
 
 
 def _load(builder: Any, address: Any, lanes: int) -> Any:
