@@ -74,6 +74,19 @@ def test_a_domain_is_matched_while_its_subscriptions_and_its_attributes_change(
         eventually(lambda: world.told(dear) == [second[1], fourth[0], *fifth])  # the first is pruned
 
 
+def test_a_domain_without_events_survives_restarts(spark: SparkSession, world: World) -> None:
+    dear = world.subscribe("price > 8", "dear")
+    for _ in range(2):
+        with streaming(spark, world) as stream:
+            commits = world.files.query / "commits"
+            eventually(lambda: commits.exists() and (commits / "0").exists())  # Spark's first batch is empty
+            assert stream.status()["problem"] is None
+    first = world.publish(9.0)
+    with streaming(spark, world) as stream:
+        eventually(lambda: world.told(dear) == first)
+        assert stream.status()["problem"] is None
+
+
 def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSession, world: World) -> None:
     old = world.publish(1.0, 9.0, 10.0)
     number = world.subscribe("price > 8", "history", replay_from=0)

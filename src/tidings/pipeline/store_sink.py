@@ -30,6 +30,7 @@ from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.sources import VERSION
 from tidings.store.notifications import LOG, Notifications
 
+NO_VERSION = -1  # of a batch without events
 INLINE_BYTES = 1 << 20  # of a task's matches that travel with its result
 _MARK = ".staging"  # tells a task that a directory of this name is the driver's
 
@@ -147,8 +148,6 @@ def load(messages: list[WriterCommitMessage | None], store: str, query: str, bat
     """On the driver: all that the tasks of a micro-batch wrote, in one transaction."""
     staged = [message for message in messages if isinstance(message, Staged)]
     versions = set[int]().union(*(message.versions for message in staged))
-    if not versions:
-        return  # not one event
     if len(versions) > 1:
         raise PipelineError(
             f"sink: batch {batch} has events of several versions ({versions}); a batch is pinned to one"
@@ -158,7 +157,9 @@ def load(messages: list[WriterCommitMessage | None], store: str, query: str, bat
         for source, position in message.reached.items():
             reached[source] = max(position, reached.get(source, position))
     opened = _opened(store)
-    opened.load(map(_read, _with_matches(staged)), query=query, batch=batch, version=versions.pop(), reached=reached)
+    # A batch without events is noted too: Spark counts it as done, and the store is compared with that at a restart.
+    version = versions.pop() if versions else NO_VERSION
+    opened.load(map(_read, _with_matches(staged)), query=query, batch=batch, version=version, reached=reached)
     discard(messages)
     keep_what_is_there("load")
 
