@@ -227,7 +227,8 @@ class SharedStream(StreamThread):
         gone = log.removed_to(list(self._rows))
         if gone > resume and not self._context.recover:
             raise CheckpointError(
-                f"{self._problem or 'the checkpoint is missing'}; all events before position {resume} are in the mailboxes, and the log has none "
+                f"{self._problem or 'the checkpoint is missing'}; all events before position {resume} are in the "
+                "mailboxes, and the log has none "
                 f"before {gone}: what lies between was not matched, and is gone. tidings serve --recover goes on "
                 "without it"
             )

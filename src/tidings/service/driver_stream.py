@@ -189,7 +189,8 @@ class DomainStream(StreamThread):
         gone = log.removed_to(row.key)
         if gone > resume and not self._context.recover:
             raise CheckpointError(
-                f"{self._problem or 'its checkpoint is missing'}; the mailboxes know of events before position {resume}, and the log has none before "
+                f"{self._problem or 'its checkpoint is missing'}; the mailboxes know of events before position "
+                f"{resume}, and the log has none before "
                 f"{gone}: what lies between was not matched, and is gone. tidings serve --recover goes on without it"
             )
         if not is_new:
