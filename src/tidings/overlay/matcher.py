@@ -36,8 +36,9 @@ from tidings.overlay.bluedove_messages import (
     TableNews,
     Taken,
 )
-from tidings.overlay.core import Effects, Id, Message, Send, SetTimer, Tag
-from tidings.overlay.gossip import GossipNode, GossipSettings
+from tidings.overlay.codec import MessageError
+from tidings.overlay.core import MAX_AHEAD_MS, Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.overlay.gossip import Ack, GossipNode, GossipSettings
 from tidings.overlay.segments import END, Dimensions, Edge, Segment, SegmentTable, spans_touch
 
 SERVE, REPORT, TRIM = "serve", "report", "trim"
@@ -93,6 +94,24 @@ class Matcher(GossipNode):
 
     def matcher_timers(self) -> Effects:
         return [SetTimer(self.matching.report_ms, REPORT), SetTimer(self.matching.expire_ms // 3, TRIM)]
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        if getattr(part, "dimension", 0) >= self.dimensions.count:
+            raise MessageError(f"message: {type(part).__name__} names dimension {part.dimension}, which there is not")
+        match part:
+            case Event():
+                self.dimensions.content.record(part)
+            case Copy(text=text):
+                self.dimensions.spans(text)
+            case LoadReport(figures) if len(figures) != self.dimensions.count:
+                raise MessageError("message: LoadReport has figures for each dimension")
+            case Ack(table=table) if not all(isinstance(edge, Edge) for edge in table or ()):
+                raise MessageError("message: Ack.table is of edges")
+            case Rebuild(low=low, high=high) if low >= high:
+                raise MessageError("message: Rebuild asks for no part of a dimension")
+            case Edge(version=version) if version > now_ms + MAX_AHEAD_MS:
+                raise MessageError("message: Edge is of a time to come")
 
     # Subscriptions
 
