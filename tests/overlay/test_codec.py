@@ -5,6 +5,7 @@ from random import Random
 from typing import Annotated, Any, NamedTuple
 
 import pytest
+from tests.overlay.forging import changed
 
 from tidings.overlay.codec import MAX_DEPTH, Codec, MessageError, parts_of, plain
 from tidings.overlay.core import MAX_BODY, MAX_NAME, Event, Id, Message, Name, Within
@@ -112,13 +113,3 @@ def test_any_change_of_a_message_is_read_as_its_types_say_or_refused(seed: int) 
         except MessageError:
             continue
         assert plain(message) == json.loads(text)
-
-
-def changed(random: Random, value: Any) -> Any:
-    """The same JSON with one thing in it replaced."""
-    if isinstance(value, list) and value and random.random() < 0.8:
-        at = random.randrange(len(value))
-        return [*value[:at], changed(random, value[at]), *value[at + 1 :]]
-    if isinstance(value, dict) and value and random.random() < 0.8:
-        return {name: changed(random, one) for name, one in value.items()}
-    return random.choice([None, True, 0, -1, 1 << 70, 0.5, "", "x", [], {}, [[]], {"Inner": [1, []]}, 1e308])

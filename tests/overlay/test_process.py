@@ -159,6 +159,31 @@ def test_a_node_of_several_domains_is_told_which_is_meant() -> None:
     ]
 
 
+@pytest.mark.parametrize("system", LAUNCHES)
+def test_a_node_that_stops_has_left_the_network(system: str) -> None:
+    """The others need not find out: what is published next misses nothing."""
+
+    async def play() -> None:
+        nodes = [Hosted() for _ in range(3)]
+        await nodes[0].open(system, None)
+        for node in nodes[1:]:
+            await node.open(system, nodes[0].address)
+        await until(lambda: all({"ready": node.address} in node.told for node in nodes))
+        nodes[1].wish(subscribe="s", filter="price > 50.0")
+        await until(lambda: {"active": "s"} in nodes[1].told)
+        await nodes[2].close()
+        number = 0
+        while not any("delivered" in line for line in nodes[1].told):
+            nodes[0].wish(publish={"price": 75.5}, id=f"e{number}")
+            number += 1
+            await asyncio.sleep(10 * PACE)
+            assert number < 100
+        for node in nodes[:2]:
+            await node.close()
+
+    asyncio.run(play())
+
+
 def test_a_wish_that_comes_before_the_node_has_joined_waits_until_then() -> None:
     async def play() -> None:
         first, second = Hosted(), Hosted()

@@ -6,50 +6,20 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.overlay.test_codec import changed
+from tests.overlay.forging import bent, changed, played
 
 from tidings.errors import TidingsError
 from tidings.overlay.bluedove import MemoryLog
-from tidings.overlay.codec import Codec, parts_of, plain
-from tidings.overlay.core import MAX_AHEAD_MS, Event, Id, Message
+from tidings.overlay.codec import parts_of, plain
+from tidings.overlay.core import MAX_AHEAD_MS, Event
 from tidings.overlay.domains import InDomain
 from tidings.overlay.gossip import MAX_MEMBERS, Ack, GossipNode, Member, Syn
-from tidings.overlay.launch import BITS, LAUNCHES, launch_of, messages_of, node_of
+from tidings.overlay.launch import BITS, LAUNCHES, node_of
 from tidings.overlay.sonnet_paths import RING_BITS
-from tidings.simulator.run import Run
-from tidings.simulator.scenario import Plan
 from tidings.simulator.workload import DOMAIN
-from tidings.simulator.world import World
 
 SYSTEMS = ("chord", "opchord", "digests", "digests-tree", "digests-home", "clusters", "bluedove", "sonnet",
            "sonnet-hashes")  # fmt: skip
-
-
-class OnTheWire:
-    """A checker: every message that a node has handled could have come from the wire. Keeps some of them."""
-
-    def __init__(self, system: str) -> None:
-        named = system if system.startswith("sonnet") else system.split("-")[0]
-        self.codec = Codec(messages_of(named), launch_of(named).bits)
-        self.kinds: dict[str, Message] = {}
-
-    def after(self, world: World, id: Id) -> None:
-        if world.handled is None:
-            return
-        _, message = world.handled
-        assert self.codec.decode(self.codec.encode(message)) == message
-        node: Any = world.nodes[id]
-        for part in parts_of(message):
-            node.check(part, world.now_ms)
-        self.kinds[" ".join(dict.fromkeys(type(part).__name__ for part in parts_of(message)))] = message
-
-
-def played(system: str, seed: int = 3, **trouble: Any) -> tuple[OnTheWire, Run]:
-    run = Run(Plan(system, seed=seed, nodes=8, subscriptions=20, events=10, **trouble))
-    checker = OnTheWire(system)
-    run.world.checkers = (*run.world.checkers, checker)
-    assert run.play().violation is None
-    return checker, run
 
 
 @pytest.mark.parametrize("trouble", [{"churn": 0.8}, {"loss": 0.05}], ids=["churn", "loss"])
@@ -82,26 +52,6 @@ def test_a_node_handles_without_an_error_any_change_of_a_message_that_passes(sys
             world.checkers = ()
             world.run(world.now_ms + 2_000)
     assert passed > 500
-
-
-def bent(random: Random, value: Any) -> Any:
-    """The same JSON with something in it replaced by another of its type."""
-    if isinstance(value, dict):
-        return {name: bent(random, one) for name, one in value.items()}
-    if isinstance(value, list) and value:
-        at = random.randrange(len(value))
-        if random.random() < 0.1:
-            return [*value, value[at]] if random.random() < 0.5 else [*value[:at], *value[at + 1 :]]
-        return [*value[:at], bent(random, value[at]), *value[at + 1 :]]
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return random.choice([0, 1, value + 1, value - 1, value ^ 2, -value, random.getrandbits(24), (1 << 63) - 1])
-    if isinstance(value, float):
-        return random.choice([0.0, -1.0, 1e200, value * 2])
-    if isinstance(value, str):
-        return random.choice(["", "x", value[:-1], value + value, "price > 3.0", '{"price": 2.0}'])
-    return random.choice([None, 1, "x", []])
 
 
 def test_a_member_of_a_time_to_come_is_refused() -> None:

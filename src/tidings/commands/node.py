@@ -207,7 +207,7 @@ def _lines_of_input() -> Iterator[bytes]:
 
 
 class Output:
-    """Lines for the client, which a thread writes: who does not read them must not stop the node, a part of a network."""
+    """Lines for the client, written by a thread: a client that does not read must not stop a node of a network."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque()

@@ -209,8 +209,8 @@ class NodeProcess:
             self.drops.note("bad frame", f"{peer} is cut off: {error}")
         except TimeoutError:
             self.drops.note("slow frame", f"{peer} is cut off: a frame has to come within {FRAME_S:g} s")
-        except (asyncio.IncompleteReadError, OSError):
-            return
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
+            return  # the peer is gone, or the node: asyncio would log what it cancels itself
         finally:
             self._incoming.pop(writer, None)
             writer.close()
