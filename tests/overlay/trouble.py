@@ -37,7 +37,8 @@ from tidings.simulator.workload import DOMAIN, workload_of
 PACE = 0.25
 LAST_RESORT_S = 180.0  # for what should take seconds
 MAX_GROWN_MIB = 400  # of a process, from when it was ready
-SIZES = (10, 1_000, 100_000, 1_000_000, 1_100_000, 3_000_000)  # characters that an event is padded by
+LARGE = 400_000  # quotes that an event is padded by: two bytes each as JSON, and four in a frame
+SIZES = (10, 1_000, 100_000, LARGE, 520_000, 530_000, 1_100_000, 3_000_000)  # about the limits, and beyond
 PLANTED = Path(__file__).parent / "planted"
 
 
@@ -220,7 +221,7 @@ class Trouble:
 
     def _do(self, step: Step) -> None:
         node, random = self.nodes[step.node], Random(step.seed)
-        alone = sum(one.is_there for one in self.nodes) - len(self._stopped) < 2
+        alone = not any(one is not node for one in self._members())
         match step.kind:
             case "frame" if node.is_there:
                 self._throw(node, self._forged(random))
@@ -241,6 +242,10 @@ class Trouble:
             case "back" if not node.is_there:
                 self._back(node, random)
 
+    def _members(self) -> list[Process]:
+        """Who can let others in. One is left at any time: those that only try to join would wait for each other."""
+        return [node for at, node in enumerate(self.nodes) if self._takes_wishes(at) and node.is_ready]
+
     def _takes_wishes(self, number: int) -> bool:
         return self.nodes[number].is_there and number not in self._stopped
 
@@ -249,8 +254,7 @@ class Trouble:
         self._stopped.discard(number)
 
     def _back(self, node: Process, random: Random) -> None:
-        there = [one for at, one in enumerate(self.nodes) if self._takes_wishes(at)]
-        node.start(random.choice(there).address)
+        node.start(random.choice(self._members()).address)
         self._subscribe(node)
 
     def _publish(self, node: Process, random: Random, padding: int) -> None:
@@ -258,9 +262,9 @@ class Trouble:
         id = f"e{len(self.published)}"
         record = json.loads(body)
         if padding and isinstance(record, dict):
-            record["padding"] = "\\" * padding
+            record["padding"] = '"' * padding
         elif padding:
-            record += f"<!--{'é' * padding}-->"
+            record += "<!--" + '"' * padding + "-->"
         self.published[id] = body
         node.wish(publish=record, id=id)
 
@@ -309,7 +313,7 @@ class Trouble:
             node.wish(status=True)
             node.wait_for(lambda line: "status" in line, "it was asked for its status")
         self._settle()
-        last = [self._publish_one(node) for node in self.nodes for _ in range(4)]
+        last = [self._publish_one(node, padding) for padding in (LARGE, 0, 0, 0) for node in self.nodes]
         if not wait_until(lambda: not self._lacking(last)):
             raise Failure(f"not delivered after all had settled: {sorted(self._lacking(last))}")
         self._judge_past()
@@ -326,8 +330,8 @@ class Trouble:
             lacking = self._lacking(probes)
             rounds = 0 if lacking else rounds + 1
 
-    def _publish_one(self, node: Process) -> str:
-        self._publish(node, self.random, 0)
+    def _publish_one(self, node: Process, padding: int = 0) -> str:
+        self._publish(node, self.random, padding)
         return f"e{len(self.published) - 1}"
 
     def _wanted(self, ids: list[str]) -> set[tuple[str, str]]:
