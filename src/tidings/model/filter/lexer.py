@@ -97,14 +97,19 @@ class Lexed:
 
     def sign_of(self, literal: int) -> int | None:
         """The column of the minus sign right before a literal, if there is one."""
-        position = next(i for i, token in enumerate(self.tokens) if token.text == f":p{literal}")
+        position = self._places[literal]
         before = self.tokens[position - 1] if position else None
         return before.at if before is not None and before.text == "-" else None
 
     def before(self, literal: int) -> str:
         """The token before a literal and the parentheses it is in."""
-        position = next(i for i, token in enumerate(self.tokens) if token.text == f":p{literal}")
-        return next((token.text for token in self.tokens[:position][::-1] if token.text != "("), "")
+        earlier = range(self._places[literal] - 1, -1, -1)
+        return next((self.tokens[i].text for i in earlier if self.tokens[i].text != "("), "")
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Where among the tokens each literal is."""
+        return [i for i, token in enumerate(self.tokens) if token.kind == "literal"]
 
     @cached_property
     def _starts(self) -> list[int]:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, cast
 
 from tidings.model import types
 from tidings.model.filter.columnar import has_ordinals
+from tidings.model.filter.cost import always_affordable
 from tidings.model.filter.leaves import Leaf, mentions_attributes, solve
 from tidings.model.filter.lexer import Lexed
 from tidings.model.filter.literals import PREFIX, Hole, Likeness, kind_of_pattern, plain_form
-from tidings.model.filter.normal import normalise
+from tidings.model.filter.normal import MAX_INTERVALS, normalise
 from tidings.model.filter.residuals import emptied
 from tidings.model.filter.sets import ValueSet, line
 from tidings.model.filter.shapes import holes_of
@@ -55,6 +56,10 @@ class PlannedSet:
     @property
     def is_empty(self) -> bool:
         return False  # as far as the plan can tell
+
+    @property
+    def size(self) -> int:
+        return 0  # not known yet: `plan` sees to it that it makes no difference
 
     def __and__(self, other: PlannedSet) -> PlannedSet:
         return Combined(True, (self, other))
@@ -127,13 +132,15 @@ class _CannotPlanError(Exception):
 def plan(text: str, shape: str, lexed: Lexed, expression: Expression) -> Plan | None:
     """The plan of a shape from one of its filters; None where that cannot give one."""
     holes = holes_of(text, shape, lexed)
-    if holes is None:
+    if holes is None or not always_affordable(expression):
         return None
     planner = _Planner(lexed, holes)
     try:
         form = normalise(planner.marked(expression), planner.solve)
         boxes = tuple(PlannedBox(cast(Any, box.sets), box.residual) for box in form.boxes)
-        if not 0 < len(boxes) <= MAX_PLANNED_BOXES:
+        if not 0 < len(boxes) <= MAX_PLANNED_BOXES or (
+            len(boxes) > 1 and 2 * len(boxes) * len(lexed.literals) > MAX_INTERVALS
+        ):
             return None
         for box in boxes:
             if box.residual is not None:
@@ -146,7 +153,7 @@ def plan(text: str, shape: str, lexed: Lexed, expression: Expression) -> Plan | 
 def plan_tree(text: str, shape: str, lexed: Lexed, expression: Expression) -> PlannedTree | None:
     """The tree of a shape from one of its filters, as it is and not as a normal form; None where that gives no plan."""
     holes = holes_of(text, shape, lexed)
-    if holes is None:
+    if holes is None or not always_affordable(expression):
         return None
     planner = _Planner(lexed, holes)
     tree = planner.marked(expression)
