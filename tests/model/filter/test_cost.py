@@ -10,7 +10,7 @@ from tidings.model.filter.compile import compile_filters
 from tidings.model.filter.cost import MAX_COST, filter_cost
 from tidings.model.filter.parse import parse_filter
 
-DOMAIN = Domain("d", [Attribute(n, t) for n, t in dict(s="string", i="int", d="double", b="boolean").items()])
+DOMAIN = Domain("d", [Attribute(n, t) for n, t in {"s": "string", "i": "int", "d": "double", "b": "boolean"}.items()])
 NESTED = "(" * 60 + "b" + " BETWEEN false AND true)" * 60
 TOO_COSTLY = {
     "one pattern with many _": "s LIKE '" + "_" * 9000 + "a'",

@@ -25,6 +25,11 @@ def filter_cost(tree: Expression) -> int:
     return CostCounter().cost(tree)
 
 
+def node_count(tree: Expression) -> int:
+    """The nodes of a tree, without what their patterns cost."""
+    return CostCounter(lambda node: 0).cost(tree)
+
+
 def always_affordable(tree: Expression) -> bool:
     """Whether no filter of this form costs too much, whatever its patterns are, as long as they are short."""
     return CostCounter(_longest_short).cost(tree) <= MAX_COST

@@ -215,8 +215,7 @@ class _Reading:
         before = self.tokens[-1] if self.tokens else None
         if before is not None and before.kind == "literal" and self.literals[-1].kind == "string":
             joined = self.literals[-1]  # 'a' 'b' is 'ab'
-            value = _checked(joined.text + value, joined.at)
-            self.literals[-1] = LiteralText("string", value, joined.at, (joined.written[0], span[1]))
+            self.literals[-1] = LiteralText("string", joined.text + value, joined.at, (joined.written[0], span[1]))
         elif before is not None and before.kind == "name" and before.written.upper() in _BEFORE_STRINGS:
             kind = before.written.upper()
             if kind in INSTEAD:

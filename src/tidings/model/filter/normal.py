@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from operator import and_, or_
 from typing import TypeAlias
 
+from tidings.model.filter.cost import node_count
 from tidings.model.filter.leaves import Leaf, solve
 from tidings.model.filter.sets import ValueSet, everything
 from tidings.model.filter.tree import And, Expression, Literal, Not, Or, Path, operands_of
@@ -25,6 +26,7 @@ from tidings.model.types import BOOLEAN, DataType
 
 MAX_BOXES = 256
 MAX_INTERVALS = 10_000  # of all boxes together: no filter has as many but where long lists are multiplied
+MAX_RESIDUAL_NODES = 20_000  # that boxes repeat in their residuals: more, and the filter stays one box
 
 Combine: TypeAlias = Callable[[ValueSet, ValueSet], ValueSet]  # as the operators & and |
 Solver: TypeAlias = Callable[[Expression, bool], Leaf | bool | None]  # as `leaves.solve`
@@ -203,23 +205,40 @@ def _boxes(part: _Part) -> list[Box]:
         case _Any():
             return _hull_box(part)
         case _All(parts, _, _):
-            boxes, rest = [Box({})], list[_Part]()
-            for inner in sorted(parts, key=_count):
+            boxes, rest = [_plain_box(parts)], list[_Part]()
+            for inner in sorted((inner for inner in parts if isinstance(inner, _All | _Any)), key=_count):
                 if len(boxes) * _count(inner) <= MAX_BOXES and _fits(boxes, others := _boxes(inner)):
                     boxes = _distinct(_meet_each(boxes, others))
                 else:
                     rest.append(inner)
+            if not rest:
+                return boxes
             # Met once, at the end: the rest may be hundreds of parts, and the boxes share what is left of them.
-            return list(_meet_each(boxes, _hull_box(_All(tuple(rest), _conjunction(rest))))) if rest else boxes
+            left = _conjunction(rest)
+            if len(boxes) * node_count(left) > MAX_RESIDUAL_NODES:
+                return _hull_box(part)
+            return list(_meet_each(boxes, _hull_box(_All(tuple(rest), left))))
+
+
+def _plain_box(parts: tuple[_Part, ...]) -> Box:
+    """What a conjunction asks without alternatives: sets of different attributes, and residuals."""
+    sets = {inner.path: inner.values for inner in parts if isinstance(inner, _Within)}
+    sources = [conjunct for inner in parts if isinstance(inner, _Rest) for conjunct in _conjuncts(inner.source)]
+    residuals = tuple(dict.fromkeys(sources))
+    return Box(sets, And(residuals) if len(residuals) > 1 else residuals[0] if residuals else None)
 
 
 def _fits(boxes: list[Box], others: list[Box]) -> bool:
-    """Whether the boxes that are in one of each have few enough intervals."""
-    return len(others) * _intervals(boxes) + len(boxes) * _intervals(others) <= MAX_INTERVALS
+    """Whether the boxes that are in one of each ask for few enough things."""
+    return len(others) * _rows(boxes) + len(boxes) * _rows(others) <= MAX_INTERVALS
 
 
-def _intervals(boxes: list[Box]) -> int:
-    return sum(values.size for box in boxes for values in box.sets.values())
+def _rows(boxes: list[Box]) -> int:
+    """The intervals of all boxes, and the predicates of their residuals."""
+    return sum(
+        sum(values.size for values in box.sets.values()) + (len(_conjuncts(box.residual)) if box.residual else 0)
+        for box in boxes
+    )
 
 
 def _meet_each(boxes: list[Box], others: list[Box]) -> Iterator[Box]:
