@@ -286,3 +286,58 @@ def test_a_poll_of_a_webhook_is_refused(stocks: Any) -> None:
     made = stocks.subscribe(delivery={"mode": "webhook", "url": "https://example.com/hook"})["id"]
     for path in ("notifications", "stream"):
         assert stocks.client.get(f"/v1/subscriptions/{made}/{path}").status_code == 409
+
+
+def test_large_events_of_another_tenant_between_two_of_ours_cost_us_neither(server: Any) -> None:
+    ours, theirs = server.new_tenant(), server.new_tenant()
+    try:
+        for tenant in (ours, theirs):
+            tenant.describe()
+        made = ours.subscribe()["id"]
+        first = ours.publish({"symbol": "first"})
+        for _ in range(42):
+            theirs.publish({"symbol": "x" * 1_000_000})
+        last = ours.publish({"symbol": "last"})
+        ours.load(first + last, made)
+        assert positions_of(ours.pull(made)) == first + last
+        assert ours.client.get(f"/v1/subscriptions/{made}/dead-letters").json()["dead_letters"] == []
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_many_large_events_are_all_delivered_and_listed_page_by_page(make_gateway: Callable[..., Any]) -> None:
+    gateway = make_gateway(max_answer_bytes=100_000)
+    made, other = gateway.subscribe()["id"], gateway.subscribe()["id"]
+    positions = [gateway.publish({"symbol": "x" * 60_000})[0] for _ in range(12)]
+    gateway.load(positions, made)
+    gateway.load(positions, other, max_waiting=0)
+    path = f"/v1/subscriptions/{other}/dead-letters"
+    listed: list[int] = []
+    after = None
+    while True:
+        page = gateway.client.get(path, params={"after": after} if after else {}).json()
+        assert len(page["dead_letters"]) <= 2
+        assert all(letter["event"] for letter in page["dead_letters"])
+        listed += [letter["position"] for letter in page["dead_letters"]]
+        if (after := page["next"]) is None:
+            break
+    assert listed == positions
+    gateway.client.post(f"{path}:redrive", json={})
+    for id in (made, other):
+        seen: list[int] = []
+        while (pulled := gateway.pull(id, limit=1000))["notifications"]:
+            assert len(pulled["notifications"]) <= 2
+            seen += positions_of(pulled)
+            assert ack(gateway, id, pulled["cursor"]).status_code == 204
+        assert seen == positions
+
+
+def test_what_was_acknowledged_and_then_removed_is_no_dead_letter_when_it_is_asked_for_again(alone: Any) -> None:
+    made = alone.subscribe()["id"]
+    first, second = alone.publish_many(1), alone.publish_many(1)
+    alone.load(first + second, made)
+    ack(alone, made, str(first[0]))
+    alone.context.log.retain(from_position=second[0])
+    assert positions_of(alone.pull(made, after="-1")) == second
+    assert alone.client.get(f"/v1/subscriptions/{made}/dead-letters").json()["dead_letters"] == []

@@ -68,13 +68,13 @@ def router(context: Context) -> APIRouter:
     ) -> Response:
         row = await context.subscriptions.required(await context.tokens.tenant(request), id)
         place = -1 if after is None else read_cursor(after, "")
-        letters = await context.ask(context.mailboxes.dead_letters, row, place, limit + 1)
+        letters, more = await context.ask(context.mailboxes.dead_letters, row, place, limit)
         shown = ",".join(
             f'{{"position":{letter.position},"reason":{_quoted(letter.reason)},"attempts":{letter.attempts},'
             f'"time":"{written_time(letter.time)}","event":{text or "null"}}}'
-            for letter, text in letters[:limit]
+            for letter, text in letters
         )
-        next_ = f'"{letters[limit - 1][0].position}"' if len(letters) > limit else "null"
+        next_ = f'"{letters[-1][0].position}"' if more else "null"
         return Response(f'{{"dead_letters":[{shown}],"next":{next_}}}', media_type="application/json")
 
     @routes.post(
