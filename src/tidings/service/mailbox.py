@@ -27,6 +27,7 @@ from tidings.store.notifications import Notifications
 
 OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowledged"
 RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
+_ALL = 1 << 30  # notifications: a mailbox has a bound of its own
 _logger = logging.getLogger(__name__)
 
 
@@ -133,6 +134,13 @@ class Mailboxes:
                 found += box.store.positions_of(filter.number, after=after_, before=end, limit=limit)
         found.sort()
         return found[:limit]
+
+    def acknowledge(self, row: SubscriptionRow, position: int) -> None:
+        """Note that a subscriber has all up to a position, of what was there to be had: what is matched later comes."""
+        if not self.positions(row, position - 1, 1):
+            there = self.positions(row, self._deliveries.cursor(row.key), _ALL)
+            position = there[-1] if there else -1
+        self._deliveries.acknowledge(row.key, position)
 
     def waiting_before(self, key: str, position: int) -> list[int]:
         """The filters of a domain, by number, that have something waiting before a position."""

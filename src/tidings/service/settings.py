@@ -43,9 +43,10 @@ class Settings:
     max_answer_bytes: int = 8 << 20  # of the events in one answer, and one event more
     keep_alive_seconds: float = 15.0  # of a stream on which nothing happens
     poll_seconds: float = 0.02  # between looks at mailboxes that somebody waits for
-    # What a stream wrote so long ago that no buffer can hold it any more counts as received.
-    stream_window_bytes: int = 16 << 20
-    stream_window_notifications: int = 50_000
+    # What a stream sends before its client has to acknowledge some of it.
+    stream_window_notifications: int = 1_000
+    stream_window_bytes: int = 4 << 20
+    stream_write_seconds: float = 30.0  # after which a client that reads nothing is disconnected
 
     backtest_wait_seconds: float = 30.0
     sweep_seconds: float = 1.0
