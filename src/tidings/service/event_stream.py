@@ -1,6 +1,7 @@
 """A response of Server-Sent Events that waits for its client, and not without end.
 
-A piece that is yielded was written to the socket when the next one is asked for. A client that reads nothing is
+A server of HTTP buffers what a client does not read, and closes a connection only when all of that is sent: one whose
+client never reads would stay open for ever. A piece that is yielded was written to the socket when the next one is asked for. A client that reads nothing is
 disconnected after some seconds; until then, one piece is in memory, and at most so many bytes of it in the transport.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import AsyncGenerator
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tidings.service.connection import transport_of
+from tidings.service.connection import CONNECTION
 
 BUFFERED_BYTES = 64 << 10  # of a stream, in the transport
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -33,7 +34,7 @@ class EventStream(StreamingResponse):
         self._transport: asyncio.Transport | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._transport = transport_of(scope)
+        self._transport = getattr(scope.get(CONNECTION), "transport", None)  # of our own server alone
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=0)  # what is written waits until the socket has it all
         await super().__call__(scope, receive, send)
