@@ -140,6 +140,12 @@ class Gateway:
         self._clients.append(other.client)
         return other.client
 
+    def other_tenant(self) -> Gateway:
+        """The same gateway as another tenant has it."""
+        other = self._server.new_tenant()
+        self._clients.append(other.client)
+        return other
+
     # -- shorthands for what most tests begin with
 
     def describe(self, name: str = "stocks", form: dict[str, Any] | None = None) -> None:

@@ -56,7 +56,7 @@ class Subscription:
     select: str  # "document", or "nodes": those that the filter's paths select are delivered in the event's place
     mode: str  # "pull", "sse" or "webhook"
     url: str | None  # of a webhook
-    state: str  # "active", "paused", "replaying", "disabled" or "expired"
+    state: str  # "active", "paused", "replaying", "suspended", "disabled" or "expired"
     paused: bool
     labels: Mapping[str, str]
     expires: str | None

@@ -1,8 +1,9 @@
 """A response of Server-Sent Events that waits for its client, and not without end.
 
 A server of HTTP buffers what a client does not read, and closes a connection only when all of that is sent: one whose
-client never reads would stay open for ever. A piece that is yielded was written to the socket when the next one is asked for. A client that reads nothing is
-disconnected after some seconds; until then, one piece is in memory, and at most so many bytes of it in the transport.
+client never reads would stay open for ever. Here a piece that is yielded was written to the socket when the next one is
+asked for, and a client that reads nothing is disconnected after some seconds. Until then one piece is in memory, and at
+most so many bytes of it in the transport.
 """
 
 from __future__ import annotations

@@ -17,10 +17,16 @@ class WebhookSettings:
 
     timeout_seconds: float = 15.0  # of one attempt, all of it
     max_answer_bytes: int = 64 << 10  # that are read of an answer; only its status matters
-    at_once: int = 64  # attempts under way
+    at_once: int = 128  # attempts under way; a tenant has at most half of them, and an endpoint half of that
+    turn_seconds: float = 1.0  # after which one who delivers lets others have their turn
+    lookup_seconds: float = 5.0  # of a host's name
     # Pauses after the first, second, … failure, each with jitter; after the last the notification is a dead letter.
     backoff_seconds: tuple[float, ...] = (5, 30, 120, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600)
     jitter: float = 0.2  # of each pause, up or down
+    max_retry_after_seconds: float = 24 * 3600.0  # that a receiver may ask for
+    suspended_after: int = 5  # failures of one notification, after which the endpoint is only probed
+    probe_seconds: float = 3600.0  # between attempts then, at least
+    overlap_seconds: float = 24 * 3600.0  # in which the secret before the present one signs too
     stumbled_seconds: float = 1.0  # after which a turn is given again that a store has cut short
 
 

@@ -64,6 +64,7 @@ _state = sa.case(
     (_c.paused, "paused"),
     (_c.pending, "pending"),
     (_c.replaying, "replaying"),
+    (_c.suspended.is_not(None), "suspended"),
     else_="active",
 )
 
@@ -308,6 +309,8 @@ def _inserted(
             "delivery": subscription.delivery,
             "url": subscription.url,
             "secret": subscription.secret,
+            "old_secret": None,
+            "old_secret_until": None,
             "select": subscription.select,
             "labels": _written(subscription.labels),
             "created": time,
@@ -315,6 +318,7 @@ def _inserted(
             "expires": subscription.expires,
             "paused": subscription.paused,
             "disabled": None,
+            "suspended": None,
             "ended": None,
             "deleted": None,
             "pending": True,
@@ -380,7 +384,7 @@ def _values_of(changes: SubscriptionChanges) -> dict[str, Any]:
             f"delivery: '{values['delivery']}' is no way to deliver; there are {', '.join(DELIVERIES)}"
         )
     _check_selection(values.get("select", SELECTIONS[0]))
-    for name in ("url", "secret", "disabled"):
+    for name in ("url", "secret", "old_secret", "disabled", "suspended"):
         if values.get(name) is not None:
             plain(values[name], name)
     if "labels" in changes:
