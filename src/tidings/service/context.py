@@ -86,7 +86,7 @@ class Context:
             settings.webhooks, self.delivering,
         )  # fmt: skip
         self.retention = Retention(
-            self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain,
+            self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain, settings.held,
             settings.retain_seconds, self.storing,
         )  # fmt: skip
         self.subscribing = Subscribing(

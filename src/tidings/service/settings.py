@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tidings.model.event_json import MAX_BATCH_BYTES, MAX_EVENT_BYTES
 from tidings.service.data_directory import DEFAULT_TENANT
-from tidings.service.retention_limits import KEPT_BY_DEFAULT, Limits
+from tidings.service.retention_limits import HELD_BY_DEFAULT, KEPT_BY_DEFAULT, HeldLimits, Limits
 
 LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -57,6 +57,7 @@ class Settings:
     backtest_wait_seconds: float = 30.0
     sweep_seconds: float = 1.0
     retain: Limits = KEPT_BY_DEFAULT  # of the log, beyond which only what is needed is kept
+    held: HeldLimits = HELD_BY_DEFAULT  # of what is needed, beyond which it is given up
     retain_seconds: float = 60.0  # between looks at what can be removed
     job_kept_seconds: float = 24 * 3600.0
     token_cache_seconds: float = 5.0  # a token that was revoked works for so long

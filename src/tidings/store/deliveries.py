@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,6 +169,14 @@ class Deliveries(SqliteFile):
                 "INSERT OR REPLACE INTO dead VALUES (?, ?, ?, ?, ?)", subscription, position, reason, attempts, _now()
             )
             if acknowledge:
+                self._acknowledge(subscription, position)
+
+    def dead_many(self, subscription: int, positions: Sequence[int], reason: str) -> None:
+        """Give notifications up, in the order of positions; the subscription goes on after the last of them."""
+        with self._writing():
+            rows = [(subscription, position, reason, _now()) for position in positions]
+            self._connection.executemany("INSERT OR REPLACE INTO dead VALUES (?, ?, ?, 0, ?)", rows)
+            for position in positions[-1:]:
                 self._acknowledge(subscription, position)
 
     def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadLetter]:

@@ -185,6 +185,16 @@ class Subscriptions:
                     answer |= {filter.number: row for filter in row.filters if filter.number in asked}
         return answer
 
+    def by_key(self, keys: Iterable[int]) -> dict[int, SubscriptionRow]:
+        """The subscriptions of these keys, of all tenants; without those that were deleted."""
+        with self._database.reading(ALL_TENANTS) as connection:
+            found: dict[int, SubscriptionRow] = {}
+            for some in in_parts(sorted(set(keys))):
+                wanted = sa.select(*_columns).where(_live, _c.key.in_(some))
+                rows = _complete(connection, connection.execute(wanted).mappings().all())
+                found |= {row.key: row for row in rows}
+        return found
+
     def purge(self, tenant: str, domain: str, *, reached: int, revision: int, limit: int = 1_000) -> Sequence[int]:
         """Remove deleted subscriptions that matter no more; answers their keys, whose deliveries may be forgotten.
 
