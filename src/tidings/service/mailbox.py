@@ -27,6 +27,7 @@ from tidings.store.notifications import Notifications
 
 OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowledged"
 RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
+_TOGETHER = 10_000  # dead letters that are written in one transaction
 _ALL = 1 << 30  # notifications: a mailbox has a bound of its own
 _logger = logging.getLogger(__name__)
 
@@ -188,13 +189,13 @@ class Mailboxes:
             return  # a history is loaded late, and below what may have overflowed already
         for filter in row.filters:
             start, end = filter.deliver_from, filter.valid_to
-            seen = self._deliveries.cursor(-filter.number)
-            over = [found.position for found in box.store.overflowed(filter.number, after=seen)]
-            for position in over:
-                if start is not None and position >= start and (end is None or position < end):
-                    self._deliveries.dead(row.key, position, OVERFLOWED)
-            if over:
-                self._deliveries.acknowledge(-filter.number, over[-1])
+            while True:
+                seen = self._deliveries.cursor(-filter.number)
+                over = [one.position for one in box.store.overflowed(filter.number, after=seen, limit=_TOGETHER)]
+                if not over:
+                    break
+                dead = [at for at in over if start is not None and start <= at and (end is None or at < end)]
+                self._deliveries.dead_many(row.key, dead, OVERFLOWED, cursors={-filter.number: over[-1]})
 
     def _box(self, key: str) -> _Box | None:
         box = self._boxes.get(key)

@@ -130,8 +130,8 @@ class Retention:
         self.given_up = [need for need in excess if need.position < first_met]
         for need in self.given_up[:_SAID]:
             _logger.error(
-                "log: the events from position %d on are not kept any longer though %s: too much of the log, or for too "
-                "long, was held for the tenant %s, one of %d that are not waited for",
+                "log: the events from position %d on are not kept any longer though %s: too much of the log, or for "
+                "too long, was held for the tenant %s, one of %d that are not waited for",
                 need.position, need.who, need.tenant, len(self.given_up),
             )  # fmt: skip
         for need in self.given_up:
@@ -203,4 +203,4 @@ class Retention:
             given_up = [position for position in waiting if position < before]
             if not given_up:
                 return
-            self._deliveries.dead_many(row.key, given_up, HELD)
+            self._deliveries.dead_many(row.key, given_up, HELD, cursors={row.key: given_up[-1]})

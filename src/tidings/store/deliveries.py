@@ -171,13 +171,15 @@ class Deliveries(SqliteFile):
             if acknowledge:
                 self._acknowledge(subscription, position)
 
-    def dead_many(self, subscription: int, positions: Sequence[int], reason: str) -> None:
-        """Give notifications up, in the order of positions; the subscription goes on after the last of them."""
+    def dead_many(
+        self, subscription: int, positions: Sequence[int], reason: str, *, cursors: Mapping[int, int]
+    ) -> None:
+        """Give notifications up, and have cursors be this far, in one transaction."""
         with self._writing():
             rows = [(subscription, position, reason, _now()) for position in positions]
             self._connection.executemany("INSERT OR REPLACE INTO dead VALUES (?, ?, ?, 0, ?)", rows)
-            for position in positions[-1:]:
-                self._acknowledge(subscription, position)
+            for key, position in cursors.items():
+                self._acknowledge(key, position)
 
     def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadLetter]:
         """What was given up of a subscription after a position, in the order of positions."""
