@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +20,7 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tidings.service.streaming import Room, Window
 
-from .conftest import until
+from .conftest import SETTINGS, Server, until
 from .stream_reader import streaming
 from .test_delivery import ack, positions_of
 
@@ -247,6 +252,35 @@ def test_a_client_that_does_not_read_is_disconnected_and_loses_nothing_of_what_i
     (left,) = positions_of(gateway.pull(made, limit=1))  # with auto, more than the socket took
     assert left == positions[0] or query
     assert dead_letters(gateway, made) == []
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_a_stream_over_tls_goes_on_and_breaks_off_as_any_other(tmp_path: Path) -> None:
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost".split()
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", *made, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    certificate.write_text(certificate.read_text() + key.read_text())
+    settings = dataclasses.replace(SETTINGS, stream_write_seconds=1.0, stream_window_bytes=1 << 30)
+    server = Server(tmp_path / "data", settings, certificate)
+    gateway = server.first_tenant()
+    try:
+        gateway.describe()
+        id = gateway.subscribe()["id"]
+        positions = [gateway.publish({"symbol": "x" * 300_000})[0] for _ in range(40)]
+        gateway.load(positions, id)
+        with gateway.client.stream("GET", f"/v1/subscriptions/{id}/stream", params={"ack": "auto"}) as answer:
+            data = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+            assert [said["position"] for said in itertools.islice(data, 40)] == positions
+        until(lambda: streams(gateway) == 0)
+        last = {"Last-Event-ID": str(positions[0])}
+        with gateway.client.stream("GET", f"/v1/subscriptions/{id}/stream", headers=last) as answer:
+            assert answer.status_code == 200
+            until(lambda: streams(gateway) == 1)
+            until(lambda: streams(gateway) == 0)  # nothing was read
+    finally:
+        gateway.close()
+        server.stop()
 
 
 # -- the window

@@ -37,7 +37,7 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._transport = getattr(scope.get(CONNECTION), "transport", None)  # of our own server alone
         if self._transport is not None:
-            self._transport.set_write_buffer_limits(high=0)  # what is written waits until the socket has it all
+            self._transport.set_write_buffer_limits(high=1, low=0)  # what is written waits until the socket has it all
         await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
