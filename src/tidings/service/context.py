@@ -26,6 +26,7 @@ from tidings.service.retention import Retention
 from tidings.service.security import Tokens
 from tidings.service.selecting import Selecting
 from tidings.service.settings import Settings
+from tidings.service.streaming import Streaming
 from tidings.service.subscribing import Subscribing
 from tidings.service.webhook_sending import Sender
 from tidings.service.webhooks import Webhooks
@@ -76,13 +77,16 @@ class Context:
         self.pulling = Pulling(
             self.subscriptions, self.mailboxes, self.deliveries, self.metrics, settings, self.delivering
         )
+        self.streaming = Streaming(
+            self.subscriptions, self.mailboxes, self.deliveries, self.metrics, settings, self.delivering
+        )
         sender = Sender(settings.webhooks, development=settings.development)
         self.webhooks = Webhooks(
             self.catalogue, self.subscriptions, self.mailboxes, self.deliveries, sender, self.metrics,
             settings.webhooks, self.delivering,
         )  # fmt: skip
         self.retention = Retention(
-            self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain,
+            self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain, settings.held,
             settings.retain_seconds, self.storing,
         )  # fmt: skip
         self.subscribing = Subscribing(
@@ -105,6 +109,7 @@ class Context:
     def close(self) -> None:
         """Let who waits go: the service is about to stop."""
         self.pulling.close()
+        self.streaming.close()
 
 
 @contextlib.asynccontextmanager

@@ -22,6 +22,7 @@ import uvicorn
 
 from tidings.errors import TidingsError
 from tidings.service.app import create_app
+from tidings.service.connection import Connection
 from tidings.service.context import Context
 from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.retention_limits import read_limits
@@ -125,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             host=given.host,
             port=given.port,
             loop="uvloop" if sys.platform != "win32" else "asyncio",
-            http="httptools",
+            http=Connection,
             ws="none",
             lifespan="on",
             access_log=False,

@@ -27,6 +27,16 @@ class Limits:
     max_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class HeldLimits:
+    """How much beyond that is kept for those who need it: no longer than this, and no more bytes for each tenant."""
+
+    max_age: dt.timedelta = dt.timedelta(days=30)
+    max_bytes: int = 4 << 30
+    grace_seconds: float = 3600.0  # that everybody has after the gateway was started, or a stream was last seen to run
+
+
+HELD_BY_DEFAULT = HeldLimits()
 KEPT_BY_DEFAULT = Limits(max_age=dt.timedelta(days=7))
 
 

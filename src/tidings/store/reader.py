@@ -171,19 +171,25 @@ class LogReader:
         if max_age is not None:
             limits.append(self.position_at(dt.datetime.now(dt.UTC) - max_age))
         if max_bytes is not None:
-            limits.append(self._position_of_newest(max_bytes))
+            limits.append(self.position_of_newest(max_bytes))
         return max(limits)
 
-    def _position_of_newest(self, max_bytes: int) -> int:
-        sizes = f"{self._sizes} ORDER BY first DESC"
+    def position_of_newest(self, max_bytes: int, *, before: int | None = None) -> int:
+        """The first position of the newest events, of all or of those before a position, that take so many bytes."""
+        sizes = f"{self._sizes} WHERE ?1 IS NULL OR first < ?1 ORDER BY first DESC"
         at = total = 0
         with self._lock, translated("cannot read"):
-            for first, count, size in self._connection.cursor().execute(sizes):
+            for first, count, size in self._connection.cursor().execute(sizes, (before,)):
                 total += size
                 if total > max_bytes:
                     return int(first + count)
                 at = first
         return int(at)
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """What the events of positions [start, end) take, compressed; by pages, the first of them whole."""
+        total = f"SELECT coalesce(sum(size), 0) FROM ({self._sizes}) WHERE first + count > ? AND first < ?"
+        return int(self._ask(total, start, end)[0][0])
 
     def advance(self, start: int, *, domain: Domains = None, events: int | None = None, end: int | None = None) -> int:
         """Where a read from `start` on ends that takes at most so many events of the domain.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 2
+FORMAT = 3
 APPLICATION = 0x54444E43  # what SQLite's header says this file is: "TDNC"
 ALL_TENANTS = "*"  # no tenant's name: what the service itself reads by
 
@@ -43,6 +43,8 @@ subscriptions = sa.Table(
     sa.Column("delivery", sa.Text, nullable=False),
     sa.Column("url", sa.Text),
     sa.Column("secret", sa.Text),
+    sa.Column("old_secret", sa.Text),
+    sa.Column("old_secret_until", sa.BigInteger),
     sa.Column("select", sa.Text, nullable=False),
     sa.Column("labels", sa.Text, nullable=False),
     sa.Column("created", sa.BigInteger, nullable=False),
@@ -50,6 +52,7 @@ subscriptions = sa.Table(
     sa.Column("expires", sa.BigInteger),
     sa.Column("paused", sa.Boolean, nullable=False),
     sa.Column("disabled", sa.Text),
+    sa.Column("suspended", sa.Text),
     sa.Column("ended", sa.BigInteger),
     sa.Column("deleted", sa.BigInteger),
     sa.Column("pending", sa.Boolean, nullable=False),
@@ -140,7 +143,14 @@ _index("jobs_of_subscription", jobs.c.subscription_key, where=jobs.c.subscriptio
 OF_TENANTS = (domains, subscriptions, labels, filters, tokens, jobs)
 
 # What makes a catalogue of a format that was one of the next, by the format that it has.
-UPGRADES = {1: ("ALTER TABLE subscriptions ADD COLUMN \"select\" TEXT NOT NULL DEFAULT 'document'",)}
+UPGRADES = {
+    1: ("ALTER TABLE subscriptions ADD COLUMN \"select\" TEXT NOT NULL DEFAULT 'document'",),
+    2: (
+        "ALTER TABLE subscriptions ADD COLUMN old_secret TEXT",
+        "ALTER TABLE subscriptions ADD COLUMN old_secret_until BIGINT",
+        "ALTER TABLE subscriptions ADD COLUMN suspended TEXT",
+    ),
+}
 
 # A second lock behind the one that every query has: PostgreSQL itself shows a transaction the rows of its
 # tenant alone. (Not to a superuser, whom it shows everything.)
