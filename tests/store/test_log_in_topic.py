@@ -300,3 +300,15 @@ def test_whatever_is_lost_late_or_contended_every_answer_was_true(
     found = [n for _, n in there]
     assert len(set(found)) == len(found)
     assert set(found) <= answered.keys() | unknown
+
+
+def test_the_events_of_a_domain_are_counted_from_the_index_while_the_topic_is_away(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    with TopicLog(tmp_path, topic) as log:
+        log.append([{"n": n} for n in range(30)], domain="a")
+        log.append([{"n": n} for n in range(5)], domain="b")
+        topic.away = True
+        assert sum(count for _, count in log.parts(20, log.end, "a")) == 10
+        assert list(log.parts(30, log.end, "a")) == []
+        topic.away = False

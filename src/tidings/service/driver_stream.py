@@ -28,7 +28,7 @@ from tidings.service.driver_adapting import Adapter, Adapting, Pace
 from tidings.service.driver_index import DomainIndex, domain_of
 from tidings.store.catalogue import Catalogue, CatalogueBusyError, DomainRow
 from tidings.store.deliveries import Deliveries, DeliveriesError
-from tidings.store.notifications import LOG, MAX_WAITING, Notifications, NotificationsError
+from tidings.store.notifications import MAX_WAITING, Notifications, NotificationsError
 from tidings.store.reader import LogReader
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class DomainStream:
             self._files.folder.mkdir(parents=True, exist_ok=True)
             log = opened.enter_context(LogReader(self._context.data.log))
             mailboxes = opened.enter_context(Notifications(self._files.mailboxes, max_waiting=MAX_WAITING))
-            self._reached = max(self._reached, _resume(mailboxes))
+            self._reached = max(self._reached, mailboxes.resume())
             self._index.open(row, self._reached)
             if self._adapter is not None:
                 self._adapter.opened(self._index, mailboxes)
@@ -290,7 +290,7 @@ class DomainStream:
 
     def _look(self, log: LogReader, mailboxes: Notifications) -> None:
         """How far the query has come: past the last event that it has loaded, and past others' events after that."""
-        reached = max(self._reached, _resume(mailboxes))
+        reached = max(self._reached, mailboxes.resume())
         end = log.end
         if reached < end and log.advance(reached, domain=self.key, events=1, end=end) == reached:
             reached = end
@@ -320,8 +320,3 @@ class DomainStream:
         for start in range(0, len(marks), PRUNED_TOGETHER):
             mailboxes.prune(dict(marks[start : start + PRUNED_TOGETHER]))
         self._pruned = change
-
-
-def _resume(mailboxes: Notifications) -> int:
-    """The position after the last one that any query has loaded."""
-    return 1 + max((mailboxes.reached(query).get(LOG, -1) for query in mailboxes.queries()), default=-1)

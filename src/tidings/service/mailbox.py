@@ -130,6 +130,11 @@ class Mailboxes:
         found.sort()
         return found[:limit]
 
+    def reached(self, key: str) -> int:
+        """All events of a domain before this position were matched; 0 where its stream has not begun."""
+        box = self._box(key)
+        return 0 if box is None else box.store.resume()
+
     def waiting_before(self, key: str, position: int) -> list[int]:
         """The filters of a domain, by number, that have something waiting before a position."""
         box = self._box(key)

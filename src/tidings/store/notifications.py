@@ -188,6 +188,10 @@ class Notifications(SqliteFile):
         """Of each source the position up to which a query has come: it and all before are done."""
         return dict(self._ask("SELECT source, position FROM reached WHERE query = ?", query))
 
+    def resume(self) -> int:
+        """The log's position after the last one that any query has come to."""
+        return 1 + max((self.reached(query).get(LOG, -1) for query in self.queries()), default=-1)
+
     def group(self, groups: Iterable[Sequence[str | int]]) -> int:
         """Have these subscriptions in groups from now on, each in one, and others in none; answers how many there are.
 
