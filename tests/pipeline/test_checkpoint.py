@@ -19,6 +19,7 @@ from tidings.pipeline.directory import IndexDirectory, Layout, Manifest, ShardFi
 from tidings.pipeline.errors import CheckpointError, PipelineError
 from tidings.pipeline.shards import indexed
 from tidings.pipeline.versions import VersionFeed
+from tidings.store.formats import FormatError
 
 IDENTITY = Identity("log:here", "index", "store:there", "ids")
 DOMAIN = Domain("d", [Attribute("x", "bigint")])
@@ -97,6 +98,16 @@ def test_a_recovery_puts_the_old_directory_aside(tmp_path: Path) -> None:
     new.release()
     assert Checkpoint(tmp_path / "query", IDENTITY).recovered
     assert len(list(tmp_path.glob("query.replaced-*"))) == 1
+
+
+@pytest.mark.parametrize("recover", [False, True])
+def test_a_directory_of_another_format_is_refused_by_name_and_left_as_it_is(tmp_path: Path, recover: bool) -> None:
+    (tmp_path / "query").mkdir()
+    form = {"format": 99, "query": "q", "recovered": False, **IDENTITY.__dict__}
+    (tmp_path / "query" / "tidings.json").write_text(json.dumps(form))
+    with pytest.raises(FormatError, match="query has format 99, and this is Tidings with format 1; use the version"):
+        Checkpoint(tmp_path / "query", IDENTITY, recover=recover)
+    assert [path.name for path in tmp_path.rglob("*")] == ["query", "tidings.json"]
 
 
 class Local:

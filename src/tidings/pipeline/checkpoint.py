@@ -22,7 +22,9 @@ from typing import Any
 from tidings.pipeline.errors import CheckpointError, PipelineError
 from tidings.store.errors import LogBusyError, LogError
 from tidings.store.files import WriterLock, sync_directory
+from tidings.store.formats import CHECKPOINT, other_format
 
+IDENTITY = "tidings.json"
 PINS_KEPT = 200  # Spark keeps 100 batches
 
 
@@ -41,6 +43,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], identity: Identity, *, recover: bool = False) -> None:
         self.path = Path(path).absolute()
+        self._check_format()
         if recover:
             self._put_aside()
         self._lock = self._taken()
@@ -113,6 +116,15 @@ class Checkpoint:
 
     # ------------------------------------------------------------------ opening
 
+    def _check_format(self) -> None:
+        """Refuse a directory of another version of Tidings before anything in it is touched, or put aside."""
+        try:
+            form = json.loads((self.path / IDENTITY).read_text())
+        except (OSError, ValueError):
+            return  # there is none, or it is damaged, which is said later
+        if isinstance(form, dict) and form.get("format") != CHECKPOINT:
+            raise other_format("checkpoint", self.path, form.get("format"), CHECKPOINT)
+
     def _put_aside(self) -> None:
         if self.path.exists():
             self._taken().release()
@@ -136,7 +148,7 @@ class Checkpoint:
 
     def _identified(self, identity: Identity, recover: bool) -> tuple[str, bool]:
         """Of the query in this directory, its name, and whether it goes on from where another was lost."""
-        path = self.path / "tidings.json"
+        path = self.path / IDENTITY
         given = identity.__dict__
         try:
             form: dict[str, Any] = json.loads(path.read_text())
@@ -145,7 +157,7 @@ class Checkpoint:
                 raise PipelineError(
                     f"checkpoint: {self.path} is of a query that is none of Tidings'; give another directory"
                 ) from None
-            form = {"query": uuid.uuid4().hex, "recovered": recover, **given}
+            form = {"format": CHECKPOINT, "query": uuid.uuid4().hex, "recovered": recover, **given}
             write_durably(path, json.dumps(form, indent=1) + "\n")
         except ValueError as error:
             raise self._damaged(path.name) from error

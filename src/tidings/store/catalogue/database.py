@@ -22,6 +22,7 @@ from sqlalchemy.engine import Connection, make_url
 
 from tidings.store.catalogue import schema
 from tidings.store.catalogue.errors import CatalogueBusyError, CatalogueConflictError, CatalogueError
+from tidings.store.formats import other_format
 
 BUSY_SECONDS = 30.0
 AT_ONCE = 500  # rows that one statement names: databases bound how many
@@ -132,23 +133,8 @@ class Database:
             self._prepare_postgresql()
         with self.reading(schema.ALL_TENANTS) as connection:
             found = connection.execute(_only_row).scalar_one_or_none()
-        if found in schema.UPGRADES:
-            found = self._upgrade()
         if found != schema.FORMAT:
-            raise CatalogueError(
-                f"catalogue: {self.place} has format {found}, and this is Tidings with format {schema.FORMAT}"
-            )
-
-    def _upgrade(self) -> int:
-        """Make a catalogue of an earlier format one of this; answers its format. Whoever comes later finds it done."""
-        with self.writing(schema.ALL_TENANTS) as connection:
-            found = int(connection.execute(_only_row.with_for_update()).scalar_one())
-            while found in schema.UPGRADES:
-                for statement in schema.UPGRADES[found]:
-                    connection.exec_driver_sql(statement)
-                found += 1
-            connection.execute(sa.update(schema.catalogue).values(format=found))
-        return found
+            raise other_format("catalogue", self.place, found, schema.FORMAT)
 
     def _prepare_sqlite(self) -> None:
         with self._translated("open"), self._engine.connect() as connection:
