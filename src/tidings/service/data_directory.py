@@ -8,6 +8,7 @@
     deliveries.sqlite                cursors, attempts, dead letters                           gateway
     domains/<key>/index              the compiled subscriptions of a domain                    driver
     domains/<key>/query              the checkpoint of its stream                              driver
+    domains/<key>/restored           its stream is to begin after what its mailboxes have      restore, driver
     domains/<key>/mailboxes.sqlite   what each subscription has waiting                        driver
     jobs/<id>.json                   answers to jobs of the catalogue; the gateway removes     driver
     driver.json                      how the driver does, replaced every second                driver
@@ -76,6 +77,11 @@ class DomainFiles:
     @property
     def mailboxes(self) -> Path:
         return self.folder / "mailboxes.sqlite"
+
+    @property
+    def restored(self) -> Path:
+        """There where the mailboxes are from a backup, and no stream has gone on from them yet."""
+        return self.folder / "restored"
 
 
 class DataDirectory:

@@ -200,6 +200,10 @@ class DomainStream:
             _log.warning("%s: recovering: %s", self.key, self._problem)
             self._recovered = True
             return self._stream(row, recover=True)
+        if self._files.restored.exists():
+            running = self._stream(row, recover=True)
+            self._files.restored.unlink()
+            return running
         try:
             return self._stream(row)
         except CheckpointError as error:

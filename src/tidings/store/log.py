@@ -356,9 +356,18 @@ class Log(LogReader):
             self._mark.write(self._next)
         recent = "SELECT first, count, keys FROM pages WHERE first >= ? AND keys IS NOT NULL ORDER BY first"
         with translated("cannot read"):
-            pages: Iterator[Any] = self._writer.execute(recent, (self._next - remember,))
+            pages: Iterator[Any] = self._writer.execute(recent, (self._first_of_newest(remember),))
             for first, count, keys in pages:
                 self._ids.add(unpack_keys(keys, first).tolist(), range(first, first + count))
+
+    def _first_of_newest(self, events: int) -> int:
+        """Where the newest of so many events begin: there may be fewer of them than positions."""
+        headers: Iterator[Any] = self._writer.execute("SELECT first, count FROM pages ORDER BY first DESC")
+        for first, count in headers:
+            events -= count
+            if events <= 0:
+                return int(first)
+        return 0
 
 
 def _answer(future: Future[Any], work: Callable[[], Any]) -> None:
