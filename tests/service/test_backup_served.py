@@ -51,7 +51,10 @@ def going_on(before: Run, data: Path) -> Iterator[Run]:
         opened.callback(writer.close)
         opened.callback(served.kill)
         served.start()
-        tokens = {name: client._transport.token for name, client in before.clients.items()}
+        tokens = {  # those of the first service are good for the second
+            name: client._http.headers["Authorization"].removeprefix("Bearer ")
+            for name, client in before.clients.items()
+        }
         clients = {name: opened.enter_context(client_of(served.url, token)) for name, token in tokens.items()}
         subscribers = {
             name: Subscriber(client, writer, name, list(before.subscribers[name].made))

@@ -93,15 +93,16 @@ class SqliteFile:
 
     def _make(self) -> None:
         self._ask("PRAGMA synchronous = FULL")
-        if self._ask("PRAGMA application_id")[0][0] or self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):
-            return
-        self._ask("PRAGMA journal_mode = WAL")
-        with self._writing():
-            if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
-                self._ask(self.tables)
-                self._ask(f"PRAGMA application_id = {self.application}")
-                self._ask(f"PRAGMA user_version = {self.format}")
-        sync_directory(self.path.absolute().parent)  # where the name of a new file is
+        if not self._ask("PRAGMA application_id")[0][0] and not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):
+            self._ask("PRAGMA journal_mode = WAL")
+            with self._writing():
+                if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
+                    self._ask(self.tables)
+                    self._ask(f"PRAGMA application_id = {self.application}")
+                    self._ask(f"PRAGMA user_version = {self.format}")
+        # The name of a new file is there, and that of its first journal is not: else a power cut may bring that back,
+        # and with it what was before. Whoever made the file may have been killed before this.
+        sync_directory(self.path.absolute().parent)
 
     def _check(self) -> None:
         if self._ask("PRAGMA application_id")[0][0] != self.application:

@@ -22,6 +22,7 @@ from sqlalchemy.engine import Connection, make_url
 
 from tidings.store.catalogue import schema
 from tidings.store.catalogue.errors import CatalogueBusyError, CatalogueConflictError, CatalogueError
+from tidings.store.files import sync_directory
 from tidings.store.formats import other_format
 
 BUSY_SECONDS = 30.0
@@ -141,16 +142,13 @@ class Database:
             connection = connection.execution_options(tidings_writes=True)
             with connection.begin():
                 application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
-                if application == schema.APPLICATION:
-                    return
-                if application or connection.exec_driver_sql("SELECT 1 FROM sqlite_schema LIMIT 1").first():
-                    raise CatalogueError(f"catalogue: {self.place} is a database of something else")
-                _make_tables(connection)
-                connection.exec_driver_sql(f"PRAGMA application_id = {schema.APPLICATION}")
-        if hasattr(os, "O_DIRECTORY"):  # the name of a new file is on the disk when its directory is
-            directory = os.open(Path(self.place).absolute().parent, os.O_DIRECTORY)
-            os.fsync(directory)
-            os.close(directory)
+                if application != schema.APPLICATION:
+                    if application or connection.exec_driver_sql("SELECT 1 FROM sqlite_schema LIMIT 1").first():
+                        raise CatalogueError(f"catalogue: {self.place} is a database of something else")
+                    _make_tables(connection)
+                    connection.exec_driver_sql(f"PRAGMA application_id = {schema.APPLICATION}")
+        # The name of a new file is on the disk when its directory is; whoever made it may have been killed before that.
+        sync_directory(Path(self.place).absolute().parent)
 
     def _prepare_postgresql(self) -> None:
         with self._translated("open"), self._engine.begin() as connection:
