@@ -9,6 +9,7 @@ offsets/, commits/, metadata, …   Spark's
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -89,16 +90,27 @@ class Checkpoint:
         return version if isinstance(version, int) else None
 
     def check(self) -> None:
-        """Refuse what Spark would stumble over: its lists of offsets and of commits, where they end."""
+        """Refuse what Spark would stumble over: what it reads of its lists of offsets and commits, and its own name."""
         planned, done = self.last_planned, self.last_committed
-        files = [(f"offsets/{batch}", 3) for batch in (planned, done) if batch is not None]
+        needed = {batch for batch in (planned, done) if batch is not None}
+        if planned and planned != done:
+            needed.add(planned - 1)  # it is run again, from where the one before it ended
+        files = [(f"offsets/{batch}", 3) for batch in sorted(needed)]
         for name, lines in [*files, *([] if done is None else [(f"commits/{done}", 2)])]:
             try:
                 written = (self.path / name).read_text().splitlines()
+                is_whole = len(written) >= lines and re.fullmatch(r"v\d+", written[0]) is not None
+                for line in written[1:]:
+                    is_whole = is_whole and (line == "-" or json.loads(line) is not None)  # "-": no offset of a source
             except (OSError, ValueError) as error:
                 raise self._damaged(name) from error
-            if len(written) < lines or not re.fullmatch(r"v\d+", written[0]):
+            if not is_whole:
                 raise self._damaged(name)
+        with contextlib.suppress(FileNotFoundError):  # Spark makes it again
+            try:
+                json.loads((self.path / "metadata").read_text())
+            except ValueError as error:
+                raise self._damaged("metadata") from error
 
     def pin(self, batch: int, current: int) -> int:
         """The version of a batch: what it was given when it was first run, else the current one from now on."""
