@@ -209,3 +209,15 @@ def test_what_is_half_done_after_a_crash_is_recovered_and_not_called_damage(data
         Path(f"{data.deliveries}{suffix}").write_bytes((data.path / "copy" / f"deliveries.sqlite{suffix}").read_bytes())
     tighten(data.path)
     assert "has subscription 9" in found(check_data(data))
+
+
+def test_a_catalogue_in_postgresql_is_checked_where_its_url_is_given(data: DataDirectory) -> None:
+    elsewhere = data.path.with_name("catalogue.sqlite")
+    data.catalogue.rename(elsewhere)  # by its place alone: which database it is the catalogue's own tests look after
+    report = check_data(data)
+    assert any("have it checked with --catalogue" in line for line in report.unchecked)
+    assert found(report) == ""
+    report = check_data(data, catalogue=str(elsewhere))
+    assert not report.unchecked
+    execute(elsewhere, "UPDATE filters SET valid_from = 99")
+    assert "begins or ends at position 99" in found(check_data(data, catalogue=str(elsewhere)))
