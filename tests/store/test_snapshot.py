@@ -78,6 +78,21 @@ def test_no_copy_has_a_write_without_the_one_that_it_followed_from(tmp_path: Pat
             assert first >= second >= third >= first - 1
 
 
+def test_a_later_file_has_all_that_the_others_have_and_its_writer_does_not_wait(tmp_path: Path) -> None:
+    first, second = made(tmp_path / "a", "WAL"), made(tmp_path / "b", "WAL")
+    with written(first, second):  # the second refers to the first
+        for turn in range(4):
+            with Snapshot([second], later=[first]) as snapshot:
+                for path in (second, first):
+                    snapshot.copy(path, tmp_path / f"{path.name}.{turn}")
+            assert last(tmp_path / f"a.{turn}") >= last(tmp_path / f"b.{turn}")
+    holder = apsw.Connection(str(first))
+    holder.execute("BEGIN IMMEDIATE")
+    with Snapshot([second], later=[first], busy_seconds=0.05) as snapshot:
+        snapshot.copy(first, tmp_path / "copy")
+    holder.close()
+
+
 def test_writers_go_on_while_a_file_is_copied_and_the_copy_is_as_it_was(tmp_path: Path) -> None:
     path = made(tmp_path / "a", "WAL")
     writer = apsw.Connection(str(path))

@@ -58,8 +58,8 @@ def backup(
 ) -> None:
     """Copy a data directory as it is at one moment, while it is served or not.
 
-    Everything that was acknowledged before this began is in the backup. Publishers and subscribers wait for
-    milliseconds, and whoever changes a subscription until the catalogue is copied.
+    Everything that was acknowledged before this began is in the backup. Publishers do not wait, subscribers for a
+    moment, and changes of subscriptions until the catalogue is copied.
 
     \b
       tidings backup tidings-data /backups/monday

@@ -110,14 +110,9 @@ def _refuse_to_back_up(data: DataDirectory) -> None:
 def _copied(data: DataDirectory, folder: Path, progress: Progress) -> list[str]:
     """Copy the files that count; returns their names."""
     _allow_open_files()
-    # In the order of their locks: once the catalogue is locked nobody can make a domain or a subscription, and what a
-    # mailbox file has that is made after this list is in neither of the other two.
-    first = [data.catalogue, data.deliveries]
-    mailboxes = sorted(data.domains.glob("*/mailboxes.sqlite"))
-    log = data.log / EVENTS
     names = []
-    with Snapshot([*first, *mailboxes, log]) as snapshot:
-        for path in (*first, *mailboxes, log):
+    with Snapshot(_locked(data), later=[data.log / EVENTS]) as snapshot:
+        for path in snapshot.paths:
             name = str(path.relative_to(data.path))
             (folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             snapshot.copy(path, folder / name, partial(progress, f"copying {name}"))
@@ -127,6 +122,16 @@ def _copied(data: DataDirectory, folder: Path, progress: Progress) -> list[str]:
             _copy(path, folder / path.name)
             names.append(path.name)
     return names
+
+
+def _locked(data: DataDirectory) -> Iterator[Path]:
+    """The files that are copied as they are at one moment, in the order of their locks.
+
+    Once the first two are locked, nobody can make a domain or a subscription, take in the answer to a job, or
+    acknowledge: nothing of what a mailbox file holds that is made later is in either of them.
+    """
+    yield from (data.catalogue, data.deliveries)
+    yield from sorted(data.domains.glob("*/mailboxes.sqlite"))
 
 
 def _allow_open_files() -> None:

@@ -139,7 +139,8 @@ def _read(path: Path, report: Report, progress: Progress) -> Iterator[apsw.Conne
             wrong = [f"cannot be read ({error})"]
         for line in wrong:
             report.add(path, line, RESTORE)
-        yield None if wrong else connection
+        is_made = connection is not None and not wrong and connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+        yield connection if is_made else None
 
 
 def _wrong_within(connection: apsw.Connection) -> Iterator[str]:

@@ -361,13 +361,15 @@ class Log(LogReader):
                 self._ids.add(unpack_keys(keys, first).tolist(), range(first, first + count))
 
     def _first_of_newest(self, events: int) -> int:
-        """Where the newest of so many events begin: there may be fewer of them than positions."""
-        headers: Iterator[Any] = self._writer.execute("SELECT first, count FROM pages ORDER BY first DESC")
-        for first, count in headers:
-            events -= count
-            if events <= 0:
-                return int(first)
-        return 0
+        """Where the newest of so many events begin; positions that are lost have none."""
+        at = self._next
+        for first, last in self._ask("SELECT first, last FROM lost ORDER BY first DESC"):
+            between = at - (last + 1)
+            if between >= events:
+                break
+            events -= max(between, 0)
+            at = first
+        return int(at - events)
 
 
 def _answer(future: Future[Any], work: Callable[[], Any]) -> None:

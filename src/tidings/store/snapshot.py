@@ -1,12 +1,13 @@
 """Files of SQLite, copied together as they are at one moment, while others write to them.
 
-    with Snapshot([catalogue, deliveries, mailboxes, log]) as snapshot:
+    with Snapshot([catalogue, deliveries, mailboxes], later=[log]) as snapshot:
         snapshot.copy(log, target, progress)
 
-For a moment all files are locked against writing, and in that moment a reader of each begins a transaction, which sees
+For a moment the files are locked against writing, and in that moment a reader of each begins a transaction, which sees
 the file as it is then for as long as it lasts. So what the copies hold is what the death of all writers in that moment
 would have left, however long copying takes: of two writes, one of which followed from the other, no copy has the
 second without the first. Writers wait for that moment; those of a file with a rollback journal until it is copied.
+A file that others refer to, and that refers to none, may be of a `later` moment: its writer does not wait.
 """
 
 from __future__ import annotations
@@ -32,18 +33,21 @@ class SnapshotError(TidingsError):
 
 
 class Snapshot:
-    """Several files at one moment. They are locked in the order that they are given in."""
+    """Several files at one moment. They are locked in their order, each before the next is asked for."""
 
-    def __init__(self, paths: Iterable[Path], *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self, paths: Iterable[Path], *, later: Iterable[Path] = (), busy_seconds: float = BUSY_SECONDS
+    ) -> None:
         self._busy_ms = round(busy_seconds * 1000)
         self._readers: dict[Path, apsw.Connection] = {}
-        chosen = list(paths)
+        chosen: list[Path] = []
         with contextlib.ExitStack() as opened, contextlib.ExitStack() as locked:
-            for path in chosen:
+            for path in paths:
                 with _told("lock", path):
                     writer = self._opened(path, apsw.SQLITE_OPEN_READWRITE, locked)
                     writer.execute("BEGIN IMMEDIATE")
-            for path in chosen:
+                chosen.append(path)
+            for path in (*chosen, *later):
                 with _told("read", path):
                     reader = self._readers[path] = self._opened(path, apsw.SQLITE_OPEN_READONLY, opened)
                     reader.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
@@ -75,6 +79,11 @@ class Snapshot:
             Path(leftover).unlink(missing_ok=True)
         with target.open("rb") as file:
             os.fsync(file.fileno())
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that are not copied yet, in their order."""
+        return list(self._readers)
 
     def close(self) -> None:
         self._undo.close()
