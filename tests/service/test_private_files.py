@@ -27,8 +27,10 @@ def test_files_that_others_can_read_are_tightened_at_a_start(tmp_path: Path) -> 
         pass
     (data.log / "events.sqlite").write_bytes(b"")
     (data.log / "events.sqlite").chmod(0o644)
-    (data.domains / "ada.quotes").mkdir(mode=0o755)
-    (data.domains / "ada.quotes" / "python").touch(mode=0o777)
+    (data.domains / "ada.quotes").mkdir()
+    (data.domains / "ada.quotes").chmod(0o755)
+    (data.domains / "ada.quotes" / "python").touch()
+    (data.domains / "ada.quotes" / "python").chmod(0o777)
     data.path.chmod(0o755)
     with prepared(Plan(data)):
         assert too_open(data.path) == []
@@ -39,7 +41,8 @@ def test_files_that_others_can_read_are_tightened_at_a_start(tmp_path: Path) -> 
 def test_files_that_cannot_be_tightened_are_refused_with_their_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "token").touch(mode=0o644)
+    (tmp_path / "token").touch()
+    (tmp_path / "token").chmod(0o644)
 
     def refused(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
