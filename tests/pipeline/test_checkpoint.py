@@ -27,6 +27,7 @@ DOMAIN = Domain("d", [Attribute("x", "bigint")])
 
 def planned(checkpoint: Checkpoint, batch: int, offset: Any) -> None:
     """As Spark writes down what a batch will be."""
+    (checkpoint.path / "metadata").write_text('{"id":"0"}')
     (checkpoint.path / "offsets").mkdir(exist_ok=True)
     (checkpoint.path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
 
@@ -75,7 +76,17 @@ def test_a_batch_keeps_the_version_that_it_was_first_run_with(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("offsets/1", "v1\n"), ("offsets/1", ""), ("offsets/0", "nothing"), ("commits/0", "v1")]
+    ("name", "content"),
+    [
+        ("offsets/1", "v1\n"),
+        ("offsets/1", ""),
+        ("offsets/0", "nothing"),
+        ("commits/0", "v1"),
+        ("offsets/1", 'v1\n{}\n{"log": 5, "subs'),
+        ("commits/0", "v1\n{"),
+        ("metadata", ""),
+        ("metadata", '{"id"'),
+    ],
 )
 def test_a_file_of_sparks_that_was_cut_is_refused_by_name(tmp_path: Path, name: str, content: str) -> None:
     checkpoint = Checkpoint(tmp_path, IDENTITY)

@@ -112,11 +112,11 @@ class Query:
 
     def _as_spark_does(self) -> int:
         """MicroBatchExecution.populateStartOffsets: the last batch that was planned, again unless it is done."""
-        metadata = self.checkpoint / "metadata"
-        assert not metadata.exists() or json.loads(metadata.read_text())["id"]
         planned = max(self._batches("offsets"), default=None)
-        if planned is None:
+        if planned is None and not self._batches("commits"):
             return 0
+        assert json.loads((self.checkpoint / "metadata").read_text())["id"]
+        assert planned is not None
         done = max(self._batches("commits"), default=-1)
         self._end_of(planned)
         if done >= planned:

@@ -9,7 +9,6 @@ offsets/, commits/, metadata, …   Spark's
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -106,11 +105,12 @@ class Checkpoint:
                 raise self._damaged(name) from error
             if not is_whole:
                 raise self._damaged(name)
-        with contextlib.suppress(FileNotFoundError):  # Spark makes it again
-            try:
-                json.loads((self.path / "metadata").read_text())
-            except ValueError as error:
-                raise self._damaged("metadata") from error
+        if planned is None and done is None and not (self.path / "metadata").exists():
+            return
+        try:
+            json.loads((self.path / "metadata").read_text())
+        except (OSError, ValueError) as error:
+            raise self._damaged("metadata") from error
 
     def pin(self, batch: int, current: int) -> int:
         """The version of a batch: what it was given when it was first run, else the current one from now on."""
