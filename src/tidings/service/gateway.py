@@ -25,6 +25,7 @@ from tidings.service.app import create_app
 from tidings.service.connection import Connection
 from tidings.service.context import Context
 from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
+from tidings.service.private_files import be_private
 from tidings.service.retention_limits import read_limits
 from tidings.service.security import check_bind
 from tidings.service.settings import LOOPBACK_HOSTS, Settings
@@ -115,6 +116,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    be_private()
     given = arguments().parse_args(argv)
     logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
