@@ -9,7 +9,7 @@ import pyarrow as pa
 from tidings.pipeline.changes import IndexChanges, empty_index
 from tidings.pipeline.checkpoint import Checkpoint, Identity
 from tidings.service.data_directory import DataDirectory, DomainFiles
-from tidings.service.driver_index import domain_of
+from tidings.service.driver_filters import domain_of
 from tidings.service.private_files import tighten
 from tidings.service.supervisor import Plan, prepared
 from tidings.store.catalogue import Catalogue, NewSubscription
