@@ -127,7 +127,7 @@ def test_what_is_no_backup_is_refused(data: DataDirectory, tmp_path: Path, text:
     (tmp_path / "backup" / "backup.json").write_text(text)
     with pytest.raises(BackupError, match="is no backup"):
         restore(tmp_path / "backup", tmp_path / "restored")
-    form = {"time": "", "log": {"start": 0, "end": 0}, "files": {"../x": {"bytes": 1, "sha256": ""}}}
+    form = {"time": "", "log": {"start": 0, "end": 0}, "streams": [], "files": {"../x": {"bytes": 1, "sha256": ""}}}
     (tmp_path / "backup" / "backup.json").write_text(json.dumps(form))
     with pytest.raises(BackupError, match="a file outside of itself"):
         restore(tmp_path / "backup", tmp_path / "restored")

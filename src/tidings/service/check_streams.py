@@ -31,7 +31,7 @@ def check_streams(files: DomainFiles, end: int | None, report: Report, progress:
     progress(0, 1)
     if files.index.is_dir():
         _check_index(files, report)
-    if files.query.is_dir():
+    if files.query.is_dir() and any(files.query.iterdir()):  # an empty one is of a backup, and not begun
         _Query(files, end, report).check()
     progress(1, 1)
 
