@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.pipeline.probing import Suspect, culprits_of
 from tidings.pipeline.shared_versions import Member
-from tidings.service.driver_aside import SetAside
+from tidings.service.set_aside import SetAside
 
 from .driver_world import World, eventually
 from .test_driver import start_driver, with_group_killed

@@ -15,12 +15,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import TidingsError
-from tidings.pipeline.aside import Aside
 from tidings.pipeline.checkpoint import unfinished_batch
 from tidings.pipeline.errors import CheckpointError
 from tidings.pipeline.shared_sink import SharedSink
 from tidings.pipeline.shared_streaming import SharedQuery
-from tidings.service.driver_aside import MEND_AFTER, SetAside, set_aside_culprits
+from tidings.service.driver_aside import MEND_AFTER, left_out, set_aside_culprits
 from tidings.service.driver_filters import domain_of
 from tidings.service.driver_members import MemberFilters
 from tidings.service.driver_stream import (
@@ -34,6 +33,7 @@ from tidings.service.driver_stream import (
 )
 from tidings.service.driver_thread import StreamThread
 from tidings.service.driver_upkeep import Cursors, Departed, marks_of, prune
+from tidings.service.set_aside import SetAside
 from tidings.store.catalogue import CatalogueBusyError, DomainRow
 from tidings.store.deliveries import DeliveriesError
 from tidings.store.notifications import MAX_WAITING, Notifications, NotificationsError
@@ -123,6 +123,7 @@ class SharedStream(StreamThread):
             status = None if running is None else running.status()
         return {
             "state": self._state,
+            "since": self._since,
             "problem": self._problem,
             "domains": len(self._members),
             "reached": self._reached,
@@ -139,6 +140,7 @@ class SharedStream(StreamThread):
             is_in = key in self._published or state != "running"
             status: dict[str, Any] = {
                 "state": state if is_in else "opening",
+                "since": self._since,
                 "problem": problem,
                 "reached": self._reached,
                 "covers": -1 if member is None else member.covers,
@@ -159,7 +161,7 @@ class SharedStream(StreamThread):
         batch = unfinished_batch(self._files.query) if self._failures >= MEND_AFTER else None
         if batch is None:
             return
-        self._state = "isolating"
+        self._enter("isolating")
         data = self._context.data
         for key, row in list(self._rows.items()):
             with LogReader(data.log) as log:
@@ -170,7 +172,7 @@ class SharedStream(StreamThread):
                 return
 
     def _serve(self) -> None:
-        self._state = "opening"
+        self._enter("opening")
         self._files.folder.mkdir(parents=True, exist_ok=True)
         self._wait_while_paused()
         if self._stopped.is_set():
@@ -183,11 +185,12 @@ class SharedStream(StreamThread):
             self._members.clear()
             self._said = (0, -1)
             self._take_in(query)
-            left_out = self._left_out()
+            aside = left_out(*map(self._aside_of, self._members.values()))
             place = self._context.catalogue_place
-            running = query.start(place, begin=self._begin, wait_seconds=WAIT_SECONDS, aside=left_out)
+            running = query.start(place, begin=self._begin, wait_seconds=WAIT_SECONDS, aside=aside)
             try:
-                self._running, self._state = running, "running"
+                self._running = running
+                self._enter("running")
                 self._resting.clear()
                 self._follow(query, running, log)
                 self._stuck = 0
@@ -199,22 +202,16 @@ class SharedStream(StreamThread):
                 self._running = None
                 self._planned = self._planned_to(query)
 
-    def _left_out(self) -> Aside:
-        """What is set aside in all members together: numbers and positions are of all domains."""
-        asides = [self._aside_of(member).left_out for member in self._members.values()]
-        filters = frozenset[int]().union(*(aside.filters for aside in asides))
-        return Aside(filters, frozenset[int]().union(*(aside.events for aside in asides)))
-
     def _aside_of(self, member: MemberFilters) -> SetAside:
         return SetAside.read(member.files.aside) if member.files.aside.exists() else SetAside()
 
     def _wait_while_paused(self) -> None:
         while self._paused.is_set() and not self._stopped.is_set():
-            self._state = "paused"
+            self._enter("paused")
             self._resting.set()
             self._told.wait(LOOK_SECONDS)
             self._told.clear()
-        self._state = "opening"
+        self._enter("opening")
 
     def _opened(self, log: LogReader) -> SharedQuery:
         """The query, where it was; else without its checkpoint, after the last event that is in all mailboxes."""

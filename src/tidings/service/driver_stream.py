@@ -23,11 +23,12 @@ from tidings.pipeline.sources import LogEvents
 from tidings.pipeline.view_change import REPLICATED
 from tidings.service.data_directory import DataDirectory
 from tidings.service.driver_adapting import Adapter, Adapting, Pace
-from tidings.service.driver_aside import MEND_AFTER, SetAside, set_aside_culprits
+from tidings.service.driver_aside import MEND_AFTER, left_out, set_aside_culprits
 from tidings.service.driver_filters import domain_of
 from tidings.service.driver_index import DomainIndex
 from tidings.service.driver_thread import StreamThread
 from tidings.service.driver_upkeep import Cursors, Departed, marks_of, prune
+from tidings.service.set_aside import SetAside
 from tidings.store.catalogue import Catalogue, CatalogueBusyError, DomainRow
 from tidings.store.deliveries import DeliveriesError
 from tidings.store.notifications import MAX_WAITING, Notifications, NotificationsError
@@ -105,6 +106,7 @@ class DomainStream(StreamThread):
         problem = self._problem or (None if status is None else status.problem)
         return {
             "state": self._state,
+            "since": self._since,
             "problem": problem,
             "reached": self._reached,
             "version": self._index.version if status is None else status.version,
@@ -138,7 +140,7 @@ class DomainStream(StreamThread):
 
     def _serve(self) -> None:
         """Until told to stop, or until the domain is another."""
-        self._state = "opening"
+        self._enter("opening")
         row = self._row
         with contextlib.ExitStack() as opened:
             self._files.folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +148,7 @@ class DomainStream(StreamThread):
             mailboxes = opened.enter_context(Notifications(self._files.mailboxes, max_waiting=MAX_WAITING))
             self._reached = max(self._reached, self._begin, mailboxes.resume())
             aside = SetAside.read(self._files.aside)
-            self._left_out = aside.left_out
+            self._left_out = left_out(aside)
             self._index.aside = {one.number: one.reason for one in aside.filters.values()}
             self._index.open(row, self._reached)
             if self._adapter is not None:
@@ -158,7 +160,8 @@ class DomainStream(StreamThread):
         """Until told to stop, or until the query has to be another."""
         running = self._started(row, log, mailboxes)
         try:
-            self._running, self._state = running, "running"
+            self._running = running
+            self._enter("running")
             self._follow(row, running, log, mailboxes)
             self._stuck = 0
         except Exception:
@@ -170,7 +173,7 @@ class DomainStream(StreamThread):
 
     def _mend(self) -> None:
         if self._failures >= MEND_AFTER:
-            self._state = "isolating"
+            self._enter("isolating")
             files = self._files
             set_aside_culprits(files.aside, files.query, self._context.data.log, domain_of(self._row))
 

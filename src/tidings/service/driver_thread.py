@@ -30,7 +30,7 @@ class StreamThread(ABC):
         self._told = threading.Event()
         self._stopped = threading.Event()
         self._problem: str | None = None
-        self._state = "opening"
+        self._state, self._since = "opening", time.time()
         self._failures = 0  # one after the other
         self._thread = threading.Thread(target=self._run, name=f"tidings-{name}", daemon=True)
 
@@ -44,6 +44,10 @@ class StreamThread(ABC):
 
     def join(self) -> None:
         self._thread.join()
+
+    def _enter(self, state: str) -> None:
+        if state != self._state:
+            self._state, self._since = state, time.time()
 
     @property
     @abstractmethod
@@ -73,7 +77,7 @@ class StreamThread(ABC):
             except Exception as error:  # a bug, or Spark itself: the other streams go on
                 self._problem = f"{type(error).__name__}: {error}"
                 _log.exception("%s: the stream failed", self.name)
-            self._state = "failed"
+            self._enter("failed")
             self._failures = 1 if time.monotonic() - began > HEALTHY_SECONDS else self._failures + 1
             self._stopped.wait(min(RETRY_SECONDS_MAX, RETRY_SECONDS * 2 ** (self._failures - 1)))
-        self._state = "stopped"
+        self._enter("stopped")

@@ -59,6 +59,14 @@ class EventTexts:
                 page = self._advanced(self._log.pages(position, position + 1, domain=domain), position)
             yield None if page is None or page.domain != domain else page.texts[position - page.first]
 
+    def positions(self, domain: str, start: int, end: int | None = None) -> Iterator[int]:
+        """The positions of a domain's events from `start` on, up to `end` or to the end of the log."""
+        last = self._log.end
+        for first, count in self._log.parts(
+            max(start, self._log.start), last if end is None else min(end, last), domain
+        ):
+            yield from range(first, first + count)
+
     def _reads(self, positions: Sequence[int], domain: str) -> Iterator[tuple[int, Iterator[Page]]]:
         """Each position with the read of the log that spans it, which begins when it is first needed."""
         read: Iterator[Page] = iter(())

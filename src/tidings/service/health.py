@@ -11,8 +11,11 @@ from starlette.responses import JSONResponse, Response
 
 from tidings.service import openapi
 from tidings.service.context import Context
+from tidings.service.lag import problems_of
 from tidings.service.metrics import CONTENT_TYPE
 from tidings.service.problems import Problem
+
+REASONS = 100  # domains whose problems are shown
 
 
 def router(context: Context) -> APIRouter:
@@ -21,10 +24,14 @@ def router(context: Context) -> APIRouter:
 
     @routes.get("/v1/health", summary="Whether the service serves; needs no token", responses=openapi.answers())
     async def health(request: Request) -> Response:
-        """With a token it tells of the tenant's domains too."""
+        """`degraded` says why in `reasons`; with a token it shows the tenant's domains too."""
         driver = context.lag.driver
+        problems = problems_of(context.lag.status) if driver == "running" else {}
+        reasons = [] if driver == "running" else [f"the driver is {driver}"]
+        reasons += [f"the streams of {len(problems)} domains are not running"] if problems else []
         told: dict[str, Any] = {
-            "status": "ok" if driver == "running" else "degraded",
+            "status": "degraded" if reasons else "ok",
+            "reasons": reasons,
             "gateway": {"state": "running", "seconds": round(time.time() - began, 1)},
             "driver": {"state": driver},
             "log": {"start": context.log_end.start, "end": context.log_end.position},
@@ -33,7 +40,10 @@ def router(context: Context) -> APIRouter:
             tenant = await context.tokens.tenant(request)
             rows = await context.ask(context.catalogue.domains, tenant)
             told["domains"] = {row.name: _domain(context, row.key) for row in rows}
-            if tenant == context.settings.operator:
+            is_operator = tenant == context.settings.operator
+            shown = problems if is_operator else {row.key: problems[row.key] for row in rows if row.key in problems}
+            told["reasons"] += [f"{key}: {why}" for key, why in list(shown.items())[:REASONS]]
+            if is_operator:
                 held = context.retention.held_by
                 told["log"]["held"] = None if held is None else {"position": held.position, "by": held.who}
                 told["log"]["held_bytes"] = context.retention.held_bytes
@@ -58,6 +68,7 @@ def _domain(context: Context, key: str) -> dict[str, Any]:
     return {
         "state": said.get("state", "unknown"),
         "problem": said.get("problem"),
+        "shared": bool(said.get("shared")),
         "reached": said.get("reached"),
         "lag_events": context.lag.of(key),
         "events_per_second": said.get("events_per_second"),

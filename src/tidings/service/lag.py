@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tidings.service.data_directory import DataDirectory, DataDirectoryError
 
 STALE_SECONDS = 15.0  # after which a driver that says nothing counts as gone
+OPENING_SECONDS = 60.0  # that a stream may take to open before it is said to be a problem
 _KEPT = 4096  # positions of a domain whose counts are kept
 
 
@@ -125,8 +126,28 @@ class Lag:
 
     @property
     def driver(self) -> str:
-        """ "running", "gone" where it has fallen silent, or "not started"."""
-        said = self.status.get("time")
-        if not isinstance(said, int | float):
-            return "not started"
-        return "running" if time.time() - said < STALE_SECONDS else "gone"
+        """What the driver says its state is, "gone" where it has fallen silent, or "not started"."""
+        return driver_state(self.status)
+
+
+def driver_state(status: Mapping[str, Any]) -> str:
+    """The state of a driver by what it last wrote; "gone" where it has fallen silent, or "not started"."""
+    said = status.get("time")
+    if not isinstance(said, int | float):
+        return "not started"
+    return str(status.get("state", "running")) if time.time() - said < STALE_SECONDS else "gone"
+
+
+def problems_of(status: Mapping[str, Any], keys: Collection[str] | None = None) -> dict[str, str]:
+    """Why events of domains are not matched as they come, by the domain's key; of these domains, or of all.
+
+    A stream may take a while to open; one that takes long, or that is in any other state than running, is a problem.
+    """
+    found: dict[str, str] = {}
+    domains = status.get("domains")
+    for key, said in domains.items() if isinstance(domains, dict) else ():
+        state = said.get("state")
+        is_opening = state in ("opening", "paused") and time.time() - said.get("since", 0.0) < OPENING_SECONDS
+        if (keys is None or key in keys) and state != "running" and not (is_opening and said.get("problem") is None):
+            found[key] = f"its stream is {state}: {said.get('problem') or 'it takes long'}"
+    return found

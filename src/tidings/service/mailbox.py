@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -20,6 +22,7 @@ from tidings.errors import TidingsError
 from tidings.service.data_directory import DataDirectory
 from tidings.service.event_texts import EventTexts
 from tidings.service.selecting import Selecting
+from tidings.service.set_aside import SetAside
 from tidings.service.settings import Settings
 from tidings.store.catalogue import SubscriptionRow
 from tidings.store.deliveries import DeadLetter, Deliveries
@@ -188,10 +191,31 @@ class Mailboxes:
     ) -> tuple[list[tuple[DeadLetter, str | None]], bool]:
         """What could not be delivered, with the events that are still there; and whether there are more."""
         self.take_in_overflow(row)
-        letters = self._deliveries.dead_letters(row.key, after, limit + 1)
+        given_up = self._deliveries.dead_letters(row.key, after, limit + 1)
+        missed = itertools.islice(self._missed(row, after), limit + 1)
+        letters = sorted([*given_up, *missed], key=lambda letter: letter.position)[: limit + 1]
         events = self._events(row, [letter.position for letter in letters[:limit]])
         shown = [(letter, text) for letter, (_, text) in zip(letters, events, strict=False)]
         return shown, len(shown) < len(letters)
+
+    def _missed(self, row: SubscriptionRow, after: int) -> Iterator[DeadLetter]:
+        """Dead letters of events that were not matched since they or the filter broke matching, in their order."""
+        key = domain_key_of(row)
+        path = self._data.domains / key / "aside.json"
+        if not path.exists():
+            return
+        found: list[Iterator[tuple[int, str]]] = []
+        for start, end, reason in row.missed():
+            positions = self._texts.positions(key, max(start, after + 1), end)
+            found.append(zip(positions, itertools.repeat(f"the filter could not be matched: {reason}"), strict=False))
+        events = sorted(SetAside.read(path).events.items())
+        valid = ((at, why) for at, why in events if at > after and any(one.valid_at(at) for one in row.filters))
+        found.append((at, f"the event could not be matched: {why}") for at, why in valid)
+        seen = -1
+        for position, reason in heapq.merge(*found):
+            if position > seen:
+                yield DeadLetter(row.key, position, reason, 0, row.updated)
+                seen = position
 
     def take_in_overflow(self, row: SubscriptionRow) -> None:
         """Have what found no room in a mailbox be dead letters, once: how far that came is a cursor of its own."""

@@ -27,6 +27,7 @@ from tidings.service.mailbox import Mailboxes
 from tidings.service.metrics import LogEnd
 from tidings.service.problems import Problem, invalid
 from tidings.service.retention import Retention
+from tidings.service.set_aside import SetAside
 from tidings.service.settings import Settings
 from tidings.service.subscription_forms import Form, Patch, Start
 from tidings.service.webhooks import Webhooks
@@ -64,6 +65,7 @@ class Subscribing:
         self._creating = Creating(catalogue, log, executor)
         self._sweeping = Background("looking after subscriptions", settings.sweep_seconds, self._sweep)
         self._purged = time.monotonic()
+        self._set_aside: dict[str, int] = {}  # how much the driver has set aside of a domain, as was taken in
 
     async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
@@ -146,9 +148,12 @@ class Subscribing:
             self._catalogue.update(row.tenant, row.id, **changes)
         if patch.delivery is not None:
             self._deliveries.try_now(row.key)  # where it goes now may be well
-        if patch.filter is not None and patch.filter != row.filter:
-            new = self._catalogue.change_filter(row.tenant, row.id, patch.filter)
-            self._catalogue.activate(new.number, self._log.end)
+        if patch.filter is not None and (patch.filter != row.filter or row.failed is not None):
+            with self._retention.lock:  # what a filter that fails has missed is matched with the new one
+                missed = row.filters[-1].failed_from
+                replay_from = None if missed is None else max(missed, self._log.start)
+                new = self._catalogue.change_filter(row.tenant, row.id, patch.filter, replay_from=replay_from)
+                self._catalogue.activate(new.number, self._log.end)
         now = self._now(row.tenant, row.id)
         if now is None:
             raise Problem(404, "missing", f"subscription: there is no '{row.id}'")
@@ -197,6 +202,8 @@ class Subscribing:
 
     async def _sweep(self) -> None:
         await self._do(self._look_around)
+        for row in await self._do(self._take_in_failures):
+            self._changed(row)
         for row in await self._do(self._expire):
             self._changed(row)
         for tenant, id in await self._do(self._close_replays):
@@ -225,6 +232,19 @@ class Subscribing:
     def _look_around(self) -> None:
         self._lag.read()
         self._log_end.start, self._log_end.position = self._log.start, self._log.end
+
+    def _take_in_failures(self) -> list[SubscriptionRow]:
+        """Have subscriptions fail whose filters the driver has set aside; returns those that are new."""
+        failed = []
+        for key in self._lag.domains():
+            count = self._lag.domain(key).get("set_aside") or 0
+            if count == self._set_aside.get(key, 0):
+                continue
+            for one in SetAside.read(self._data.domains / key / "aside.json").filters.values():
+                row = self._catalogue.fail_filter(one.number, one.position, one.reason)
+                failed += [] if row is None else [row]
+            self._set_aside[key] = count
+        return failed
 
     def _expire(self) -> list[SubscriptionRow]:
         ended = []

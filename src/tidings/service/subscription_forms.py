@@ -159,6 +159,8 @@ def written_subscription(row: SubscriptionRow, *, secret: str | None = None) -> 
     }
     if row.disabled is not None:
         form["disabled"] = row.disabled
+    if row.failed is not None:
+        form["failed"] = row.failed
     if row.suspended is not None:
         form["suspended"] = row.suspended
     return form

@@ -29,6 +29,7 @@ from typing import IO, Any
 
 from tidings.errors import TidingsError
 from tidings.service.data_directory import CATALOGUE, DEFAULT_TENANT, LOG, DataDirectory, DataDirectoryError
+from tidings.service.lag import driver_state, problems_of
 from tidings.service.private_files import tighten
 from tidings.store.catalogue import Catalogue
 from tidings.store.errors import LogBusyError
@@ -37,6 +38,7 @@ from tidings.store.files import WriterLock
 LOOK_SECONDS = 0.05
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.2, 10.0  # before a child is started again
 HEALTHY_SECONDS = 30.0  # after which a crash counts as a first one
+REPORT_SECONDS = 1.0  # between looks at whether all streams run
 STOP_SECONDS = 30.0  # that a child has to end; then it is killed
 
 _log = logging.getLogger("tidings.service")
@@ -215,6 +217,8 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         plan = self.plan
+        self._reported = 0.0
+        self._problems: dict[str, str] = {}  # by domain, as was last printed
         environment = plan.environment()
         self.gateway = Child("gateway", plan.gateway(), lambda _: _accepts(plan), plan.output, environment)
         self.driver = Child("driver", plan.driver(), lambda pid: _matches(plan, pid), plan.output, environment)
@@ -234,6 +238,7 @@ class Supervisor:
                 while not self.stopped.wait(LOOK_SECONDS):
                     for child in children:
                         child.look()
+                    self._report()
                     if not told and all(child.ready for child in children):
                         told = True
                         on_ready()
@@ -243,6 +248,20 @@ class Supervisor:
                     ending()
                 finally:
                     self._end(children)
+
+    def _report(self) -> None:
+        """Print when a stream stops running, and when it runs again; now and then."""
+        if time.monotonic() - self._reported < REPORT_SECONDS:
+            return
+        self._reported = time.monotonic()
+        with contextlib.suppress(DataDirectoryError, OSError):
+            status = self.plan.data.read_driver_status() or {}
+            problems = problems_of(status) if driver_state(status) == "running" else self._problems
+            for key in problems.keys() - self._problems.keys():
+                _log.warning("degraded: %s: %s", key, problems[key])
+            for key in self._problems.keys() - problems.keys():
+                _log.warning("%s: its stream is running again", key)
+            self._problems = problems
 
     def _end(self, children: tuple[Child, ...]) -> None:
         for child in children:

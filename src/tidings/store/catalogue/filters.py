@@ -178,7 +178,7 @@ def _activated(connection: Connection, found: Sequence[Any], position: int, revi
             request |= {"from": row.replay_from, "to": at}
             insert_job(connection, REPLAY, row.tenant, request, row.subscription_key)
         begun.append({"number_": row.number, "at_": at, "revision_": revision})
-        if pending:
+        if pending or replaying:
             started.append({"key_": row.subscription_key, "replaying_": replaying})
         answered.append(dataclasses.replace(row, valid_from=at, revision=revision))
     if begun:

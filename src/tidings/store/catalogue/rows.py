@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 DELIVERIES = ("pull", "sse", "webhook")
 SELECTIONS = ("document", "nodes")
-STATES = ("pending", "active", "replaying", "suspended", "paused", "disabled", "expired")
+STATES = ("pending", "active", "replaying", "suspended", "paused", "failed", "disabled", "expired")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class FilterRow:
     valid_to: int | None  # None: without end
     replay_from: int | None  # history from here up to valid_from is wanted too
     revision: int  # of the catalogue when this row was last changed
+    failed_from: int | None = None  # the first position that it was not matched with, since it breaks matching
+    failed: str | None = None  # how
 
     def valid_at(self, position: int) -> bool:
         """Whether the subscriber is to be told of a match at this position."""
@@ -120,6 +122,8 @@ class SubscriptionRow:
             return "expired"
         if self.disabled is not None:
             return "disabled"
+        if self.failed is not None:
+            return "failed"
         if self.paused:
             return "paused"
         if self.pending:
@@ -127,6 +131,27 @@ class SubscriptionRow:
         if self.replaying:
             return "replaying"
         return "active" if self.suspended is None else "suspended"
+
+    @property
+    def failed(self) -> str | None:
+        """Why the filter in force is not matched; None where it is."""
+        return self.filters[-1].failed if self.filters else None
+
+    def missed(self) -> list[tuple[int, int | None, str]]:
+        """Positions [start, end) of events that were not matched with a filter that fails, and why.
+
+        What a later filter is matched with from there on is not missed.
+        """
+        found: list[tuple[int, int | None, str]] = []
+        for at, row in enumerate(self.filters):
+            if row.failed_from is not None and row.failed is not None:
+                later = [one.deliver_from for one in self.filters[at + 1 :] if one.deliver_from is not None]
+                ends = [end for end in (row.valid_to, min(later, default=None)) if end is not None]
+                end = min(ends, default=None)
+                start = max(row.failed_from, row.deliver_from or 0)
+                if end is None or start < end:
+                    found.append((start, end, row.failed))
+        return found
 
     @property
     def filter_from(self) -> int | None:

@@ -107,6 +107,8 @@ filters = sa.Table(
     sa.Column("valid_from", sa.BigInteger),
     sa.Column("valid_to", sa.BigInteger),
     sa.Column("replay_from", sa.BigInteger),
+    sa.Column("failed_from", sa.BigInteger),
+    sa.Column("failed", sa.Text),
     sa.Column("revision", sa.BigInteger, nullable=False),
     sqlite_autoincrement=True,
 )

@@ -58,9 +58,14 @@ _one = sa.update(subscriptions).where(subscriptions.c.key == sa.bindparam("key_"
 
 # The same rules, in the same order, as SubscriptionRow.state.
 _c = subscriptions.c
+_theirs = filters.alias()
+_last = sa.select(sa.func.max(_theirs.c.number)).where(_theirs.c.subscription_key == _c.key).correlate(subscriptions)
+_fails = sa.exists().where(filters.c.number == _last.scalar_subquery(), filters.c.failed.is_not(None))
+_fails = _fails.correlate(subscriptions)
 _state = sa.case(
     (_c.ended.is_not(None), "expired"),
     (_c.disabled.is_not(None), "disabled"),
+    (_fails, "failed"),
     (_c.paused, "paused"),
     (_c.pending, "pending"),
     (_c.replaying, "replaying"),
@@ -97,18 +102,34 @@ class Subscriptions:
                 made += _inserted(connection, some, time, revision)
         return made
 
-    def change_filter(self, tenant: str, id: str, filter: str) -> FilterRow:
-        """Write a new filter of a subscription down; the old one is valid until this one is activated."""
+    def change_filter(self, tenant: str, id: str, filter: str, *, replay_from: int | None = None) -> FilterRow:
+        """Write a new filter of a subscription down; the old one is valid until this one is activated.
+
+        With `replay_from`, events from that position on are matched with the new one too.
+        """
         plain(filter, "filter")
         with self._database.writing(tenant) as connection:
             found = _required(connection, tenant, id)
             if found["ended"] is not None:
                 raise _over(id)
             revision = next_revision(connection)
-            row = _filter_values(found, found["key"], filter, None, revision)
+            row = _filter_values(found, found["key"], filter, replay_from, revision)
             number = connection.execute(_insert_filter, row).scalar_one()
             touch_domains(connection, [(tenant, found["domain"])], revision)
         return FilterRow(number=number, valid_from=None, valid_to=None, **row)
+
+    def fail_filter(self, number: int, position: int, reason: str) -> SubscriptionRow | None:
+        """Note that a filter breaks matching, and was left out from a position on; returns its subscription.
+
+        None where it was noted before, or its subscription is gone.
+        """
+        failing = sa.update(filters).where(filters.c.number == number, filters.c.failed.is_(None))
+        with self._database.writing(ALL_TENANTS) as connection:
+            if not connection.execute(failing.values(failed_from=position, failed=reason)).rowcount:
+                return None
+            owner = sa.select(filters.c.subscription_key).where(filters.c.number == number).scalar_subquery()
+            row = connection.execute(sa.select(*_columns).where(_live, _c.key == owner)).mappings().first()
+            return None if row is None else _complete(connection, [row])[0]
 
     def update(self, tenant: str, id: str, **changes: Unpack[SubscriptionChanges]) -> SubscriptionRow:
         """Change what is given of a subscription; None takes a value away."""
