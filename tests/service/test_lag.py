@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -99,3 +101,17 @@ def test_a_driver_that_ends_takes_nothing_back(bounded: Gateway) -> None:
     replace_json(bounded.data.driver_status, {"time": 1e12, "state": "stopped", "domains": {}})
     lag.read()
     assert lag.of("default.stocks") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are looked up in /proc")
+def test_a_start_keeps_no_files_open_however_many_domains_there_are(bounded: Gateway) -> None:
+    for number in range(20):
+        bounded.describe(f"d{number}")
+        bounded.load_numbers([], [], domain=f"d{number}")
+    bounded.restart()
+    opened = {path for path in map(os.readlink, open_files()) if path.endswith("mailboxes.sqlite")}
+    assert not opened
+
+
+def open_files() -> list[str]:
+    return [path for one in os.listdir("/proc/self/fd") if os.path.lexists(path := f"/proc/self/fd/{one}")]

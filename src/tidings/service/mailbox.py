@@ -149,13 +149,22 @@ class Mailboxes:
 
     def reached(self, key: str) -> int:
         """All events of a domain before this position were matched; 0 where its stream has not begun."""
-        box = self._box(key)
-        reached = 0 if box is None else box.store.resume()
+        reached = self._loaded(key)
         shared = self._data.shared.progress
         if shared.exists() and not (self._data.domains / key / "query").exists():
             with SharedProgress(shared, read_only=True) as progress:
                 reached = max(reached, progress.resume)
         return reached
+
+    def _loaded(self, key: str) -> int:
+        """The position after the last one that a stream of the domain's own has loaded."""
+        box, path = self._boxes.get(key), self._data.domains / key / "mailboxes.sqlite"
+        if box is not None:
+            return box.store.resume()
+        if not path.exists():
+            return 0
+        with Notifications(path, read_only=True) as store:  # not kept open: this is asked of all domains there are
+            return store.resume()
 
     def waiting_before(self, key: str, position: int) -> list[int]:
         """The filters of a domain, by number, that have something waiting before a position."""

@@ -110,9 +110,14 @@ class Notifications(SqliteFile):
     error = busy_error = NotificationsError
 
     def __init__(
-        self, path: str | os.PathLike[str], *, max_waiting: int | None = None, busy_seconds: float = BUSY_SECONDS
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_waiting: int | None = None,
+        read_only: bool = False,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        super().__init__(path, busy_seconds=busy_seconds)
+        super().__init__(path, read_only=read_only, busy_seconds=busy_seconds)
         self._groups = Groups(self._connection)
         try:
             if max_waiting is not None and self.max_waiting != max_waiting:
