@@ -93,15 +93,12 @@ class Retention:
             wanted = self._log.kept_from(max_age=self._limits.max_age, max_bytes=self._limits.max_bytes)
             start = self._log.start
             matched = list(self._matched())
-            needs: list[Need] = []
-            if wanted > start:
-                needs = [*matched, *self._asked_for(), *self._redriven(), *self._waiting(wanted)]
-                needs = self._within_bounds([need for need in needs if need.position < wanted], wanted)
-            else:
-                self.held_bytes, self.given_up = {}, []
-            self.held_by = min(needs, key=lambda need: need.position, default=None)
             if wanted <= start:
+                self.held_by, self.held_bytes, self.given_up = None, {}, []
                 return start
+            needs = [*matched, *self._asked_for(), *self._redriven(), *self._waiting(wanted)]
+            needs = self._within_bounds([need for need in needs if need.position < wanted], wanted)
+            self.held_by = min(needs, key=lambda need: need.position, default=None)
             first = wanted if self.held_by is None else self.held_by.position
             kept = self._log.retain(from_position=max(start, first))
         if kept > start:
