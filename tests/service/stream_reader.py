@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 
@@ -52,10 +53,14 @@ class Reading:
             time.sleep(0.005)
 
 
-@contextmanager
+@contextlib.contextmanager
 def streaming(gateway: Any, id: str, ack: str | None = None, **headers: str) -> Iterator[Reading]:
     path, query = f"/v1/subscriptions/{id}/stream", {} if ack is None else {"ack": ack}
     with gateway.client.stream("GET", path, params=query, headers=headers) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
-        yield Reading(answer.iter_lines())
+        try:
+            yield Reading(answer.iter_lines())
+        finally:  # a socket that a thread still reads from is not closed by closing it
+            with contextlib.suppress(OSError):
+                answer.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)

@@ -32,7 +32,7 @@ def begun(turns: FairTurns) -> list[int]:
 
 
 def test_many_slow_endpoints_of_one_tenant_leave_turns_for_another() -> None:
-    turns = FairTurns(128)
+    turns = FairTurns(128, lambda tenant: 64)
     for key in range(1_000):
         turns.wait(key, "a", f"https://slow{key}.example")
     assert len(begun(turns)) == 64
@@ -41,7 +41,7 @@ def test_many_slow_endpoints_of_one_tenant_leave_turns_for_another() -> None:
 
 
 def test_one_slow_endpoint_leaves_turns_for_the_others_of_its_tenant() -> None:
-    turns = FairTurns(128)
+    turns = FairTurns(128, lambda tenant: 64)
     for key in range(1_000):
         turns.wait(key, "a", "https://slow.example")
     slow = begun(turns)
@@ -53,8 +53,18 @@ def test_one_slow_endpoint_leaves_turns_for_the_others_of_its_tenant() -> None:
     assert begun(turns) == [32]
 
 
+def test_a_tenant_has_no_more_turns_than_it_may() -> None:
+    turns = FairTurns(128, lambda tenant: 5 if tenant == "a" else 64)
+    for key in range(100):
+        turns.wait(key, "ab"[key % 2], f"https://{key}.example")
+    running = begun(turns)
+    assert [sum(key % 2 == whose for key in running) for whose in (0, 1)] == [5, 50]
+    turns.end(running[0])
+    assert len(begun(turns)) == 1
+
+
 def test_those_who_wait_have_their_turns_in_turn() -> None:
-    turns = FairTurns(2)
+    turns = FairTurns(2, lambda tenant: 64)
     for key, (tenant, endpoint) in enumerate([("a", "x"), ("a", "x"), ("a", "y"), ("b", "x"), ("b", "x")]):
         turns.wait(key, tenant, endpoint)
     order = []
@@ -67,7 +77,7 @@ def test_those_who_wait_have_their_turns_in_turn() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_everyone_who_waits_has_a_turn_and_nobody_two_at_once(seed: int) -> None:
     chance = random.Random(seed)
-    turns = FairTurns(chance.choice([1, 2, 5, 64]))
+    turns = FairTurns(chance.choice([1, 2, 5, 64]), lambda tenant: 3 if tenant == "a" else 64)
     running: set[int] = set()
     left = set(range(300))
     for key in left:

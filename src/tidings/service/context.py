@@ -83,11 +83,11 @@ class Context:
         sender = Sender(settings.webhooks, development=settings.development)
         self.webhooks = Webhooks(
             self.catalogue, self.subscriptions, self.mailboxes, self.deliveries, sender, self.metrics,
-            settings.webhooks, self.delivering,
+            settings.webhooks, lambda tenant: settings.webhooks.at_once_per_tenant, self.delivering,
         )  # fmt: skip
         self.retention = Retention(
             self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain, settings.held,
-            settings.retain_seconds, self.storing,
+            lambda tenant: settings.held.max_bytes, settings.retain_seconds, self.storing,
         )  # fmt: skip
         self.subscribing = Subscribing(
             data, self.catalogue, self.reader, self.deliveries, self.subscriptions, self.domains, self.mailboxes,

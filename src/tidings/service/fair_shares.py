@@ -8,6 +8,7 @@ always a slot for who comes new.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
 
 
 class Shares:
@@ -39,11 +40,13 @@ class Shares:
 class FairTurns:
     """Whose turn it is: tenants in turn, then the tenant's endpoints, then those who wait for one endpoint.
 
-    Tenants share the slots, and the endpoints of a tenant share half of them, which is what the tenant can have.
+    Tenants share the slots, and the endpoints of a tenant share half of them, which is what the tenant can have; or
+    fewer, where `at_most` says so of it.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, at_most: Callable[[str], int]) -> None:
         self._slots = slots
+        self._at_most = at_most
         self._tenants = Shares(slots)
         self._endpoints: dict[str, Shares] = {}  # by tenant
         self._waiting: OrderedDict[str, OrderedDict[str, deque[int]]] = OrderedDict()  # the next in turn first
@@ -66,9 +69,9 @@ class FairTurns:
     def next(self) -> int | None:
         """Give a turn to the next who can have one."""
         for tenant, endpoints in self._waiting.items():
-            if not self._tenants.has_room(tenant):
-                continue
             shares = self._endpoints.get(tenant) or Shares(max(2, self._slots // 2))
+            if not self._tenants.has_room(tenant) or shares.total >= self._at_most(tenant):
+                continue
             for endpoint, keys in endpoints.items():
                 if shares.has_room(endpoint):
                     key = keys.popleft()

@@ -57,7 +57,7 @@ class Retention:
 
     def __init__(
         self, log: Log, catalogue: Catalogue, mailboxes: Mailboxes, deliveries: Deliveries, lag: Lag, limits: Limits,
-        held: HeldLimits, seconds: float, executor: Executor,
+        held: HeldLimits, max_held_bytes: Callable[[str], int], seconds: float, executor: Executor,
     ) -> None:  # fmt: skip
         self._log = log
         self._catalogue = catalogue
@@ -66,6 +66,7 @@ class Retention:
         self._lag = lag
         self._limits = limits
         self._held = held
+        self._max_held_bytes = max_held_bytes  # by tenant
         self._executor = executor
         self._background = Background("retention", seconds, self._once)
         self._began = time.monotonic()
@@ -93,15 +94,12 @@ class Retention:
             wanted = self._log.kept_from(max_age=self._limits.max_age, max_bytes=self._limits.max_bytes)
             start = self._log.start
             matched = list(self._matched())
-            needs: list[Need] = []
-            if wanted > start:
-                needs = [*matched, *self._asked_for(), *self._redriven(), *self._waiting(wanted)]
-                needs = self._within_bounds([need for need in needs if need.position < wanted], wanted)
-            else:
-                self.held_bytes, self.given_up = {}, []
-            self.held_by = min(needs, key=lambda need: need.position, default=None)
             if wanted <= start:
+                self.held_by, self.held_bytes, self.given_up = None, {}, []
                 return start
+            needs = [*matched, *self._asked_for(), *self._redriven(), *self._waiting(wanted)]
+            needs = self._within_bounds([need for need in needs if need.position < wanted], wanted)
+            self.held_by = min(needs, key=lambda need: need.position, default=None)
             first = wanted if self.held_by is None else self.held_by.position
             kept = self._log.retain(from_position=max(start, first))
         if kept > start:
@@ -118,8 +116,8 @@ class Retention:
         self.held_bytes = {tenant: self._log.bytes_between(place, wanted) for tenant, place in sorted(first.items())}
         floors = dict.fromkeys(first, oldest)
         for tenant, size in self.held_bytes.items():
-            if size > self._held.max_bytes:
-                floors[tenant] = max(oldest, self._log.position_of_newest(self._held.max_bytes, before=wanted))
+            if size > (most := self._max_held_bytes(tenant)):
+                floors[tenant] = max(oldest, self._log.position_of_newest(most, before=wanted))
         if time.monotonic() - self._began < self._held.grace_seconds:
             floors = dict.fromkeys(first, 0)  # nobody had the time yet to come back
         met: list[Need] = []

@@ -57,7 +57,7 @@ class Webhooks:
 
     def __init__(
         self, catalogue: Catalogue, subscriptions: KnownSubscriptions, mailboxes: Mailboxes, deliveries: Deliveries,
-        sender: Sender, metrics: Metrics, settings: WebhookSettings, executor: Executor,
+        sender: Sender, metrics: Metrics, settings: WebhookSettings, at_most: Callable[[str], int], executor: Executor,
         chance: Callable[[], float] = random.random,
     ) -> None:  # fmt: skip
         self._catalogue = catalogue
@@ -71,7 +71,7 @@ class Webhooks:
         self._chance = chance
         self._known: dict[int, _Receiver] = {}  # by the subscription's key
         self._numbers: dict[str, dict[int, int]] = {}  # domain's key → number of a filter → key
-        self._turns = FairTurns(settings.at_once)
+        self._turns = FairTurns(settings.at_once, at_most)
         self._again: set[int] = set()  # woken while they had their turn
         self._stumbled: set[int] = set()  # whose turn was cut short by a store
         self._failure = asyncio.Event()  # there is something more to be tried again
