@@ -52,9 +52,12 @@ class Server:
         import uvicorn
 
         from tidings.service.app import create_app
+        from tidings.service.connections import GatewayProtocol
 
         self.app = create_app(self.data, self.settings)
-        config = uvicorn.Config(self.app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=2)
+        config = uvicorn.Config(
+            self.app, port=0, http=GatewayProtocol, log_level="error", lifespan="on", timeout_graceful_shutdown=2
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()

@@ -13,6 +13,7 @@ from tidings.service import openapi
 from tidings.service.context import Context
 from tidings.service.problems import Problem, invalid
 from tidings.service.pulling import read_cursor, read_last_event_id
+from tidings.service.security import connection_of
 from tidings.service.subscription_forms import read_position, refuse_unknown, written_time
 
 MAX_NOTIFICATIONS = 1_000  # in one answer
@@ -41,7 +42,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def acknowledged(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request)
+        body = await context.json(request, tenant)
         refuse_unknown(body, ("cursor",))
         end = await context.ask(lambda: context.reader.end)
         await context.pulling.acknowledge(tenant, id, body.get("cursor"), end)
@@ -57,6 +58,8 @@ def router(context: Context) -> APIRouter:
         if last is not None and last >= await context.ask(lambda: context.reader.end):
             raise Problem(400, "last-event-id", "Last-Event-ID is beyond the last event")
         pieces = await context.pulling.stream(tenant, id, last)
+        if (connection := connection_of(request)) is not None:
+            connection.hold(tenant, "streams")
         return StreamingResponse(pieces, headers=_STREAM, media_type="text/event-stream")
 
     @routes.get(
@@ -83,7 +86,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def redrive(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request)
+        body = await context.json(request, tenant)
         refuse_unknown(body, ("positions",))
         wanted = body.get("positions")
         if wanted is not None:

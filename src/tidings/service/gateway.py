@@ -16,14 +16,17 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
 from tidings.errors import TidingsError
 from tidings.service.app import create_app
+from tidings.service.connections import GatewayProtocol
 from tidings.service.context import Context
 from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
+from tidings.service.quotas import read_quotas
 from tidings.service.retention_limits import read_limits
 from tidings.service.security import check_bind
 from tidings.service.settings import LOOPBACK_HOSTS, Settings
@@ -94,6 +97,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--development", action="store_true", help="let webhooks go to this machine, by http too")
     parser.add_argument("--max-lag", type=int, help="events of a domain that may wait to be matched")
     parser.add_argument("--retain", action="append", help="how long events are kept, as 7d, 50gb or forever")
+    parser.add_argument("--quotas", type=Path, help="a TOML file with what tenants may have")
     parser.add_argument("--log-level", default="warning", help="debug, info, warning or error")
     return parser
 
@@ -108,6 +112,8 @@ def settings_of(given: argparse.Namespace) -> Settings:
     )
     if given.max_lag is not None:
         settings = replace(settings, max_lag_events=given.max_lag)
+    if given.quotas is not None:
+        settings = replace(settings, quotas=read_quotas(given.quotas))
     if given.retain:
         settings = replace(settings, retain=read_limits(given.retain))
     return settings
@@ -125,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             host=given.host,
             port=given.port,
             loop="uvloop" if sys.platform != "win32" else "asyncio",
-            http="httptools",
+            http=GatewayProtocol,
             ws="none",
             lifespan="on",
             access_log=False,

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from tidings.service import openapi
 from tidings.service.context import Context
+from tidings.service.filters import backtests_under_way
 from tidings.service.metrics import CONTENT_TYPE
 from tidings.service.problems import Problem
 
@@ -33,6 +34,8 @@ def router(context: Context) -> APIRouter:
             tenant = await context.tokens.tenant(request)
             rows = await context.ask(context.catalogue.domains, tenant)
             told["domains"] = {row.name: _domain(context, row.key) for row in rows}
+            context.use.note(tenant, "backtests", await context.ask(backtests_under_way, context, tenant))
+            told["quotas"] = context.use.of(tenant)
             if tenant == context.settings.operator:
                 held = context.retention.held_by
                 told["log"]["held"] = None if held is None else {"position": held.position, "by": held.who}

@@ -29,6 +29,7 @@ from tidings.service.problems import Problem, invalid
 from tidings.service.retention import Retention
 from tidings.service.settings import Settings
 from tidings.service.subscription_forms import Form, Patch, Start
+from tidings.service.tenant_use import TenantUse
 from tidings.service.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue, NewSubscription, SubscriptionChanges, SubscriptionRow
 from tidings.store.deliveries import Deliveries
@@ -45,7 +46,7 @@ class Subscribing:
     def __init__(
         self, data: DataDirectory, catalogue: Catalogue, log: LogReader, deliveries: Deliveries,
         subscriptions: KnownSubscriptions, domains: KnownDomains, mailboxes: Mailboxes, webhooks: Webhooks, lag: Lag,
-        log_end: LogEnd, retention: Retention, settings: Settings, executor: Executor,
+        log_end: LogEnd, retention: Retention, use: TenantUse, settings: Settings, executor: Executor,
     ) -> None:  # fmt: skip
         self._data = data
         self._catalogue = catalogue
@@ -58,6 +59,7 @@ class Subscribing:
         self._lag = lag
         self._log_end = log_end
         self._retention = retention
+        self._use = use
         self._settings = settings
         self._executor = executor
         self._creating = Creating(catalogue, log, executor)
@@ -86,10 +88,11 @@ class Subscribing:
             paused=form.paused,
         )
         row: SubscriptionRow
-        if form.start == "latest":
-            row = await self._creating.create(new)
-        else:
-            row = await self._do(self._create_with_history, new, form.start)
+        with self._use.made(tenant, "subscriptions"):
+            if form.start == "latest":
+                row = await self._creating.create(new)
+            else:
+                row = await self._do(self._create_with_history, new, form.start)
         self._changed(row)
         return row
 
@@ -147,7 +150,8 @@ class Subscribing:
         return now
 
     async def delete(self, row: SubscriptionRow) -> None:
-        await self._do(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end))
+        if await self._do(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end)):
+            self._use.give(row.tenant, "subscriptions")
         self._subscriptions.forget(row.tenant, row.id)
         self._webhooks.removed(row.key)
         self._mailboxes.nudge(row.key)
@@ -174,6 +178,10 @@ class Subscribing:
     async def start(self) -> None:
         """Finish what a crash has left half done, and look after subscriptions from now on."""
         await self._do(self._finish)
+        for tenant, count in (await self._do(self._catalogue.domains_by_tenant)).items():
+            self._use.note(tenant, "domains", count)
+        for tenant, count in (await self._do(self._catalogue.subscriptions_by_tenant)).items():
+            self._use.note(tenant, "subscriptions", count)
         await self._do(self._look_around)
         await self._do(self._count_waiting)
         self._sweeping.start()

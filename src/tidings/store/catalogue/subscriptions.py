@@ -131,6 +131,12 @@ class Subscriptions:
             found = _found(connection, tenant, id)
             return None if found is None else _complete(connection, [found])[0]
 
+    def subscriptions_by_tenant(self) -> dict[str, int]:
+        """How many subscriptions each tenant has."""
+        wanted = sa.select(subscriptions.c.tenant, sa.func.count()).where(_live).group_by(subscriptions.c.tenant)
+        with self._database.reading(ALL_TENANTS) as connection:
+            return {str(tenant): int(count) for tenant, count in connection.execute(wanted)}
+
     def delete(self, tenant: str, id: str, position: int) -> bool:
         """Delete a subscription: it concerns no event from a position on, the log's end. Answers whether it was there.
 
