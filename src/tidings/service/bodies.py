@@ -70,12 +70,14 @@ class Held:
 async def received(request: Request, max_bytes: int, held: Held, limits: ServiceLimits) -> bytes:
     """The body as it was sent; 408 where it takes too long.
 
-    It has some seconds to begin with, and each piece brings more: as many as it would take at the least rate.
+    It has some seconds to come in, and as many again whenever it has brought what the least rate makes of these: so one
+    that stops is refused soon, however much of it is there.
     """
     whole: bytes | bytearray = b""
-    began = asyncio.get_running_loop().time()
+    seconds, noted = limits.body_seconds, 0
+    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout_at(began + limits.body_seconds) as deadline:
+        async with asyncio.timeout(seconds) as deadline:
             async for piece in request.stream():
                 if len(whole) + len(piece) > max_bytes:
                     raise _too_large(max_bytes)
@@ -86,8 +88,9 @@ async def received(request: Request, max_bytes: int, held: Held, limits: Service
                     if isinstance(whole, bytes):
                         whole = bytearray(whole)
                     whole += piece
-                allowed = limits.body_seconds + len(whole) / limits.min_bytes_per_second
-                deadline.reschedule(began + allowed)
+                if len(whole) - noted >= seconds * limits.min_bytes_per_second:
+                    noted = len(whole)
+                    deadline.reschedule(loop.time() + seconds)
     except ClientDisconnect:
         raise Problem(400, "disconnected", "the body ended before its end") from None
     except TimeoutError:
@@ -153,7 +156,7 @@ def _too_large(max_bytes: int) -> Problem:
 def _too_slow(size: int, limits: ServiceLimits) -> Problem:
     return Problem(
         408, "timeout",
-        f"the body is too slow: {size:,} bytes came in time. It has {limits.body_seconds:g} seconds, and more only if "
-        f"it comes at {limits.min_bytes_per_second:,} bytes a second; send it again, or less at a time",
+        f"the body is too slow: {size:,} bytes came. It has {limits.body_seconds:g} seconds, and more while it "
+        f"comes at {limits.min_bytes_per_second:,} bytes a second; send it again, or less at a time",
         headers={"Connection": "close", "Retry-After": "1"}, limit="body_seconds", value=limits.body_seconds,
     )  # fmt: skip

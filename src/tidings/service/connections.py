@@ -170,6 +170,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.max_head_bytes:
+                self._all.refused["max_head_bytes"] += 1
                 self._refuse(self._head_too_large())
         if self._in_head or self._is_idle():
             self._arm()
@@ -193,6 +194,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._refused:
             return
         if size > self._limits.max_head_bytes:
+            self._all.refused["max_head_bytes"] += 1
             self._refuse(self._head_too_large())
         elif len(self.pipeline) >= self._limits.max_pipelined:
             self._all.refused["max_pipelined"] += 1
@@ -238,6 +240,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._in_head and self._head_bytes and (self.cycle is None or self.cycle.response_complete):
             seconds = self._limits.head_seconds
             late = f"a request's line and headers have {seconds:g} seconds, and these took longer; send them at once"
+            self._all.refused["head_seconds"] += 1
             self._refuse(Problem(408, "timeout", late, limit="head_seconds", value=seconds))
         else:  # nothing that is worth an answer, or the answer has been given
             self.transport.close()
@@ -263,6 +266,7 @@ class GatewayProtocol(HttpToolsProtocol):
         left = self.transport.get_write_buffer_size()
         least = min(unread, self._limits.write_seconds * self._limits.min_bytes_per_second)
         if unread - left < least:
+            self._all.refused["write_seconds"] += 1
             self.transport.abort()
         else:
             self._watch(left)

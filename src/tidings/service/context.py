@@ -64,7 +64,7 @@ class Context:
         self.use = TenantUse(settings.quotas, shared, {"waiting_bytes": self.lag.waiting_bytes})
         self.connections = Connections(limits, self.use)
         self.bodies = Bodies(self.use, self.reading)
-        self.metrics = Metrics(self.use)
+        self.metrics = Metrics(self.use, self.connections)
         self.log_end = LogEnd()
         self.metrics.watch(self.lag, self.log_end)
         self.tokens = Tokens(self.catalogue, self.storing, settings.token_cache_seconds)

@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import sys
@@ -31,6 +32,7 @@ from tidings.service.retention_limits import read_limits
 from tidings.service.security import check_bind
 from tidings.service.settings import LOOPBACK_HOSTS, Settings
 
+FILES = 4096  # that a gateway may have open beside connections: three for each domain's mailboxes
 STOP_SECONDS = 10  # that requests under way have, before they are broken off
 
 
@@ -119,13 +121,30 @@ def settings_of(given: argparse.Namespace) -> Settings:
     return settings
 
 
+def with_descriptors(settings: Settings) -> Settings:
+    """As many open files as the system allows; and no more connections than these are enough for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    service = settings.quotas.service
+    room = max(hard - FILES, hard // 2)
+    if hard == resource.RLIM_INFINITY or service.max_connections <= room:
+        return settings
+    logging.getLogger(__name__).warning(
+        "max_connections is %d, not %d: this process may have %d open files (ulimit -n)",
+        room, service.max_connections, hard,
+    )  # fmt: skip
+    service = replace(service, max_connections=room)
+    return replace(settings, quotas=replace(settings.quotas, service=service))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     given = arguments().parse_args(argv)
     logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         # A gateway always has tokens: it makes the first one itself.
         check_bind(given.host, tls=bool(given.certificate and given.key), token=True)
-        app = create_app(DataDirectory(given.data), settings_of(given))
+        app = create_app(DataDirectory(given.data), with_descriptors(settings_of(given)))
         config = uvicorn.Config(
             app,
             host=given.host,

@@ -60,7 +60,7 @@ def many_events(body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
     few = body.count(b"{") <= limits.events  # else they are counted one by one, as they are read
     if few and exact is not None and (quick := quick_array(body, text, exact, limits.event_bytes)) is not None:
         return Events(*quick)
-    found = ((text[one.start : one.end], one.value) for one in strict_json.read_array(text))
+    found = ((text[one.start : one.end], one.value) for one in strict_json.read_array(text, limits.event_bytes))
     return _events(found, limits)
 
 
@@ -108,6 +108,8 @@ def _events(found: Iterable[tuple[str, Any]], limits: BodyLimits, *, many: bool 
 def _refused() -> Iterator[None]:
     try:
         yield
+    except strict_json.TooLongError as error:
+        raise too_large(f"{error}, and an event has no more bytes; send smaller ones", error.row) from None
     except strict_json.MalformedError as error:
         raise malformed(str(error), error.row) from None
 

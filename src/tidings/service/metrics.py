@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tidings.service.connections import Connections
 from tidings.service.lag import Lag
 from tidings.service.tenant_use import TenantUse
 
@@ -44,9 +45,10 @@ class Busiest:
 class Metrics:
     """The counters of one gateway."""
 
-    def __init__(self, use: TenantUse) -> None:
+    def __init__(self, use: TenantUse, connections: Connections) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_Tenants(use))
+        self.registry.register(_Open(connections))
         counter = self._counter
         self._events = counter("tidings_events_published", "Events appended, those seen before included")
         self._bytes = counter("tidings_published_bytes", "Bytes of published bodies, decompressed")
@@ -144,6 +146,29 @@ class _Tenants(Collector):
                 limit.add_metric([tenant, name], counted["limit"])
                 refused.add_metric([tenant, name], self._use.refusals[tenant, name])
         yield from (used, limit, refused)
+
+
+class _Open(Collector):
+    """Open connections, and those that there was no room for."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        connections = self._connections
+        yield GaugeMetricFamily("tidings_connections", "Open connections", value=len(connections))
+        yield CounterMetricFamily(
+            "tidings_connections_made_way",
+            "Connections without a request, closed for others",
+            value=connections.made_way,
+        )
+        refused = CounterMetricFamily("tidings_connections_refused", "Connections refused, by limit", labels=["limit"])
+        for name, count in sorted(connections.refused.items()):
+            refused.add_metric([name], count)
+        yield refused
 
 
 class _Driver(Collector):

@@ -60,7 +60,7 @@ class ServiceLimits:
     max_head_bytes: int = 32 << 10  # of a request's line and headers
     max_pipelined: int = 16  # requests that wait on one connection for an earlier one
     head_seconds: float = 10.0  # that a request's line and headers may take
-    body_seconds: float = 20.0  # that a body may take, and longer only while it comes at the rate below
+    body_seconds: float = 20.0  # that a body may take, and again while it comes at the rate below
     write_seconds: float = 30.0  # in which a client has to read some of what it is sent, at the rate below
     min_bytes_per_second: int = 4 << 10
 

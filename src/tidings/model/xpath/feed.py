@@ -17,6 +17,7 @@ from tidings.model.event import Reject
 from tidings.model.xpath.document import MAX_BYTES, parse_document
 
 MAX_SPLIT_ITEMS = 100_000
+MAX_TAGS = 500_000  # of a feed, counted before a tree is made of it
 MAX_SPLIT_BYTES = 4 * MAX_BYTES  # of all items of a feed, each with what the feed says of itself
 
 _ATOM = "{http://www.w3.org/2005/Atom}"
@@ -49,6 +50,9 @@ def split_feed(
     Every item repeats what the feed says of itself, so that a short feed can stand for a huge list. Raises
     FeedSizeError for more than `max_items`, and as soon as the items made so far have more than `max_bytes`.
     """
+    tags = document.count("<") if isinstance(document, str) else document.count(b"<")
+    if tags > MAX_TAGS:
+        raise FeedSizeError(f"the feed has {tags:,} tags, and {MAX_TAGS:,} are the most")
     root = parse_document(document)
     parent, items, names = _parts(root)
     feed = _first_text(parent, names["link"]) or _first_text(parent, names["title"]) or root.tag
