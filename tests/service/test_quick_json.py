@@ -126,3 +126,18 @@ def test_a_domain_with_integers_in_lists_is_read_digit_by_digit_always() -> None
         assert exact_paths(Domain("d", [Attribute("a", type_)])) is None
     assert exact_paths(Domain("d", [Attribute("a", "array<double>")])) == ()
     assert exact_paths(Domain("d", [Attribute("specversion", "string")])) is None
+
+
+def test_a_text_that_may_be_too_long_is_not_read_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """orjson would make all of it, with the interpreter's lock held."""
+    read: list[str] = []
+
+    def loads(text: str) -> Any:
+        read.append(text)
+        return json.loads(text)
+
+    monkeypatch.setattr("orjson.loads", loads)
+    long = '[{"a":[' + "1," * 200 + "1]}]"
+    assert quick_array(long.encode(), long, (), 1000) is None
+    assert read == []
+    assert quick_array(long.encode(), long, (), 4000) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ from hypothesis import strategies as st
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tidings.service.problems import Problem
-from tidings.service.quotas import Quota, QuotaError, Quotas, read_quotas
+from tidings.service.quotas import Quota, QuotaError, Quotas, ServiceLimits, read_quotas
 from tidings.service.tenant_use import OWN, TenantUse
 
 NAME = "uploading_bytes"
+ROW = re.compile(r"^\| `(\w+)` \| ([0-9,]+)( [KMG]iB)? \| .*\|$", re.MULTILINE)
+SIZES = {"": 1, " KiB": 1 << 10, " MiB": 1 << 20, " GiB": 1 << 30}
 TENANTS = ("ada", "ben", "cleo")
 _steps = st.lists(
     st.tuples(st.sampled_from(TENANTS), st.integers(1, 120), st.booleans()), max_size=60
@@ -121,6 +125,17 @@ def test_a_file_that_cannot_be_meant_is_refused_with_a_hint(tmp_path: Path, text
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(QuotaError, match="cannot be read: No such file"):
         read_quotas(tmp_path / "none.toml")
+
+
+def test_the_manual_has_every_limit_with_its_default_and_its_example_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs/service.md").read_text()
+    written = {name: float(value.replace(",", "")) * SIZES[size] for name, value, size in ROW.findall(page)}
+    assert written == {**dataclasses.asdict(Quota()), **dataclasses.asdict(ServiceLimits())}
+    example = re.search(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert example is not None
+    file = tmp_path / "quotas.toml"
+    file.write_text(example[1])
+    assert read_quotas(file).of("acme") == Quota(domains=5000, streams=200, uploading_bytes=64 << 20)
 
 
 # -- what a tenant has, over HTTP -------------------------------------------------------------------------

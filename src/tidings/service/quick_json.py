@@ -58,8 +58,10 @@ def _read(body: bytes, texts: list[str], exact: Sequence[Path], max_bytes: int) 
     objects: list[Any] = []
     try:
         for text in texts:
+            if len(text) * 4 > max_bytes:  # before anything is made of it, all at once
+                return None
             event = orjson.loads(text)
-            if type(event) is not dict or len(text) * 4 > max_bytes:
+            if type(event) is not dict:
                 return None
             braces = text.count("{")
             # Without a backslash every quote begins or ends a text: before a colon it ends a key, or begins with one.
