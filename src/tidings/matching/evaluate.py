@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.matching.columns import Column, Columns, Mask
 from tidings.model.filter import values
 from tidings.model.filter.columnar import ArrowArray
 from tidings.model.filter.interpret import evaluate_path
+from tidings.model.filter.patterns import MAX_ARROW_LIKE, Finder, like_size
 from tidings.model.filter.planned import double_ordinals
 from tidings.model.filter.tree import (
     And,
@@ -99,9 +101,10 @@ class _Evaluation:
                 text = values.contained_text(pattern, escape)
                 if text is not None and isinstance(operand, Reference):
                     return self._found(operand, pc.match_substring, text)  # a search needs no automaton
-                return self._find(values.like_to_re2(pattern, escape), operand)
+                as_re2 = values.like_to_re2(pattern, escape) if like_size(pattern) <= MAX_ARROW_LIKE else None
+                return self._find(operand, values.compile_like(pattern, escape), as_re2)
             case RLike(operand, pattern):
-                return self._find(pattern, operand)
+                return self._find(operand, values.compile_re2(pattern), pattern)
             case XPathBoolean(operand, path):
                 return self._path_holds(operand, path)
             case Cast(operand, type_):
@@ -138,11 +141,16 @@ class _Evaluation:
             result[:] = value
         return Column(result, self._all(value is not None))
 
-    def _find(self, pattern: str, operand: Expression) -> Column:
-        if isinstance(operand, Reference):  # Arrow has the same RE2, without a call a value
-            return self._found(operand, pc.match_substring_regex, pattern)
-        compiled = values.compile_re2(pattern)
-        return _each(lambda text: bool(compiled.search(text)), None, self.of(operand))
+    def _find(self, operand: Expression, pattern: Finder, as_re2: str | None) -> Column:
+        """Where a pattern is found; `as_re2` is its text for RE2, where Arrow may run it."""
+
+        def find_each(texts: ArrowArray, _: str) -> ArrowArray:
+            return pa.array([bool(pattern.search(text)) for text in texts.to_pylist()], pa.bool_())
+
+        if not isinstance(operand, Reference):
+            return _each(lambda text: bool(pattern.search(text)), None, self.of(operand))
+        # Arrow has the same RE2, without a call a value.
+        return self._found(operand, find_each if as_re2 is None else pc.match_substring_regex, as_re2 or "")
 
     def _found(self, operand: Reference, search: Callable[[ArrowArray, str], ArrowArray], sought: str) -> Column:
         texts, number, valid = self._columns.distinct(operand.path)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidings.errors import EventError
 from tidings.model.filter import values
+from tidings.model.filter.patterns import Finder
 from tidings.model.filter.tree import (
     And,
     Arithmetic,
@@ -73,9 +74,9 @@ def evaluate(expression: Expression, record: Mapping[Path, Any]) -> Any:
         case Call(function, operand, _):
             return _strictly(_STRING_FUNCTIONS[function], record, operand)
         case Like(operand, pattern, escape):
-            return _strictly(_finder(values.like_to_re2(pattern, escape)), record, operand)
+            return _strictly(_finds(values.compile_like(pattern, escape)), record, operand)
         case RLike(operand, pattern):
-            return _strictly(_finder(pattern), record, operand)
+            return _strictly(_finds(values.compile_re2(pattern)), record, operand)
         case XPathBoolean(operand, path):
             return _strictly(evaluate_path, record, operand, path)
 
@@ -93,9 +94,8 @@ def _strictly(function: Callable[..., Any], record: Mapping[Path, Any], *operand
     return None if any(argument is None for argument in arguments) else function(*arguments)
 
 
-def _finder(pattern: str) -> Callable[[str], bool]:
-    compiled = values.compile_re2(pattern)
-    return lambda text: bool(compiled.search(text))
+def _finds(pattern: Finder) -> Callable[[str], bool]:
+    return lambda text: bool(pattern.search(text))
 
 
 _parsed_path = lru_cache(maxsize=4096)(parse_path)

@@ -97,14 +97,19 @@ class Lexed:
 
     def sign_of(self, literal: int) -> int | None:
         """The column of the minus sign right before a literal, if there is one."""
-        position = next(i for i, token in enumerate(self.tokens) if token.text == f":p{literal}")
+        position = self._places[literal]
         before = self.tokens[position - 1] if position else None
         return before.at if before is not None and before.text == "-" else None
 
     def before(self, literal: int) -> str:
         """The token before a literal and the parentheses it is in."""
-        position = next(i for i, token in enumerate(self.tokens) if token.text == f":p{literal}")
-        return next((token.text for token in self.tokens[:position][::-1] if token.text != "("), "")
+        earlier = range(self._places[literal] - 1, -1, -1)
+        return next((self.tokens[i].text for i in earlier if self.tokens[i].text != "("), "")
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Where among the tokens each literal is."""
+        return [i for i, token in enumerate(self.tokens) if token.kind == "literal"]
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -210,8 +215,7 @@ class _Reading:
         before = self.tokens[-1] if self.tokens else None
         if before is not None and before.kind == "literal" and self.literals[-1].kind == "string":
             joined = self.literals[-1]  # 'a' 'b' is 'ab'
-            value = _checked(joined.text + value, joined.at)
-            self.literals[-1] = LiteralText("string", value, joined.at, (joined.written[0], span[1]))
+            self.literals[-1] = LiteralText("string", joined.text + value, joined.at, (joined.written[0], span[1]))
         elif before is not None and before.kind == "name" and before.written.upper() in _BEFORE_STRINGS:
             kind = before.written.upper()
             if kind in INSTEAD:

@@ -22,7 +22,7 @@ from tidings.errors import FilterError
 from tidings.model import types
 from tidings.model.filter.leaves import like_prefix
 from tidings.model.filter.lexer import LiteralText, string_value
-from tidings.model.filter.patterns import MAX_PLAIN_LENGTH, PLAIN_PATTERN, compile_re2, like_to_re2
+from tidings.model.filter.patterns import MAX_SHORT_LENGTH, PLAIN_PATTERN, is_short_rlike, like_to_re2
 from tidings.model.filter.residuals import Column, column_dtype
 from tidings.model.filter.values import cast, fit_decimal
 from tidings.model.types import DataType
@@ -143,29 +143,31 @@ class Holes:
         return bool(self.alike(Likeness(hole, "form", form)).all())
 
     def patterns(self, hole: Hole, escape: str | None) -> tuple[ArrowArray, Mask]:
-        """Patterns of LIKE, or of RLIKE where there is no escape; and which of them are one."""
+        """Patterns of LIKE, or of RLIKE where there is no escape; and which of them are short ones that can be run."""
         texts, readable = self.texts(hole)
         encoded = texts.dictionary_encode()
         distinct = encoded.dictionary
         if hole.lowered:
             distinct = pa.array([text.lower() for text in distinct.to_pylist()], pa.string())
+        valid = _numpy(pc.utf8_length(distinct)) <= MAX_SHORT_LENGTH
         if escape is None:
-            plain = pc.match_substring_regex(distinct, PLAIN_PATTERN)
-            suspect = ~(_numpy(plain) & (_numpy(pc.utf8_length(distinct)) <= MAX_PLAIN_LENGTH))
+            suspect = ~_numpy(pc.match_substring_regex(distinct, PLAIN_PATTERN))
         else:
             suspect = _numpy(pc.match_substring(distinct, escape))
-        valid = np.ones(len(distinct), bool)
-        for number in np.flatnonzero(suspect).tolist():
+        for number in np.flatnonzero(suspect & valid).tolist():
             text = distinct[number].as_py()
-            valid[number] = _is_read(compile_re2, text) if escape is None else _is_read(like_to_re2, text, escape)
+            valid[number] = is_short_rlike(text) if escape is None else _is_read(like_to_re2, text, escape)
         return distinct.take(encoded.indices), readable & valid[_numpy(encoded.indices)]
 
 
 # What LIKE makes of a pattern: a prefix without further ado, something else that an index serves, or what none does.
-PREFIX, SERVED, UNSERVED = 1, 2, 0
+# One that is long may cost too much, and is left to the full parse.
+PREFIX, SERVED, UNSERVED, LONG = 1, 2, 0, 3
 
 
 def kind_of_pattern(text: str, escape: str) -> int:
+    if len(text) > MAX_SHORT_LENGTH:
+        return LONG
     if escape == "\\" and re.fullmatch(_PREFIX, text):
         return PREFIX
     try:
@@ -182,6 +184,7 @@ def _kinds_of_patterns(texts: ArrowArray, escape: str) -> Numbers:
     odd = pc.or_(pc.match_substring(texts, escape), pc.match_substring(texts, "\\"))
     for row in np.flatnonzero(_numpy(odd)).tolist():
         kinds[row] = kind_of_pattern(texts[row].as_py(), escape)
+    kinds[_numpy(pc.utf8_length(texts)) > MAX_SHORT_LENGTH] = LONG
     return kinds
 
 

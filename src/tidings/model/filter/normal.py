@@ -6,25 +6,29 @@ when it is in a box. SQL's NULL needs no special case: with every NOT pushed dow
 predicates, a filter is TRUE where enough of its predicates are TRUE, so each predicate is
 replaced by the set of values that make it TRUE (or FALSE, under a NOT).
 
-Boxes are counted before they are expanded: past `MAX_BOXES` a part stays residual, and its
-hull, the least box around it, still narrows the search.
+Boxes and their intervals are counted before they are expanded: past `MAX_BOXES` or
+`MAX_INTERVALS` a part stays residual, and its hull, the least box around it, still narrows the
+search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from operator import and_, or_
 from typing import TypeAlias
 
+from tidings.model.filter.cost import node_count
 from tidings.model.filter.leaves import Leaf, solve
 from tidings.model.filter.sets import ValueSet, everything
 from tidings.model.filter.tree import And, Expression, Literal, Not, Or, Path, operands_of
 from tidings.model.types import BOOLEAN, DataType
 
 MAX_BOXES = 256
+MAX_INTERVALS = 10_000  # of all boxes together: no filter has as many but where long lists are multiplied
+MAX_RESIDUAL_NODES = 20_000  # that boxes repeat in their residuals: more, and the filter stays one box
 
+Combine: TypeAlias = Callable[[ValueSet, ValueSet], ValueSet]  # as the operators & and |
 Solver: TypeAlias = Callable[[Expression, bool], Leaf | bool | None]  # as `leaves.solve`
 
 
@@ -149,7 +153,15 @@ def _flatten(parts: Iterable[_Part], kind: type[_All] | type[_Any]) -> list[_Par
     return flat
 
 
-def _merge(parts: list[_Part], combine: object, node: type[And] | type[Or]) -> list[_Part]:
+def _combined(sets: list[ValueSet], combine: Combine) -> ValueSet:
+    """All of these sets in one, pair by pair: one after the other would take quadratic time."""
+    while len(sets) > 1:
+        pairs = [combine(sets[i], sets[i + 1]) for i in range(0, len(sets) - 1, 2)]
+        sets = pairs + sets[len(sets) - len(sets) % 2 :]
+    return sets[0]
+
+
+def _merge(parts: list[_Part], combine: Combine, node: type[And] | type[Or]) -> list[_Part]:
     by_path: dict[Path, list[_Within]] = {}
     others: list[_Part] = []
     for part in parts:
@@ -164,7 +176,7 @@ def _merge(parts: list[_Part], combine: object, node: type[And] | type[Or]) -> l
         if len(same) == 1:
             merged.append(same[0])
             continue
-        values = reduce(combine, (part.values for part in same))  # type: ignore[call-overload]
+        values = _combined([part.values for part in same], combine)
         source = node(tuple(part.source for part in same))
         merged.append(_within(path, same[0].type, values, source))
     return merged + others
@@ -193,14 +205,40 @@ def _boxes(part: _Part) -> list[Box]:
         case _Any():
             return _hull_box(part)
         case _All(parts, _, _):
-            boxes, rest = [Box({})], list[_Part]()
-            for inner in sorted(parts, key=_count):
-                if len(boxes) * _count(inner) <= MAX_BOXES:
-                    boxes = _distinct(_meet_each(boxes, _boxes(inner)))
+            boxes, rest = [_plain_box(parts)], list[_Part]()
+            for inner in sorted((inner for inner in parts if isinstance(inner, _All | _Any)), key=_count):
+                if len(boxes) * _count(inner) <= MAX_BOXES and _fits(boxes, others := _boxes(inner)):
+                    boxes = _distinct(_meet_each(boxes, others))
                 else:
                     rest.append(inner)
+            if not rest:
+                return boxes
             # Met once, at the end: the rest may be hundreds of parts, and the boxes share what is left of them.
-            return list(_meet_each(boxes, _hull_box(_All(tuple(rest), _conjunction(rest))))) if rest else boxes
+            left = _conjunction(rest)
+            if len(boxes) * node_count(left) > MAX_RESIDUAL_NODES:
+                return _hull_box(part)
+            return list(_meet_each(boxes, _hull_box(_All(tuple(rest), left))))
+
+
+def _plain_box(parts: tuple[_Part, ...]) -> Box:
+    """What a conjunction asks without alternatives: sets of different attributes, and residuals."""
+    sets = {inner.path: inner.values for inner in parts if isinstance(inner, _Within)}
+    sources = [conjunct for inner in parts if isinstance(inner, _Rest) for conjunct in _conjuncts(inner.source)]
+    residuals = tuple(dict.fromkeys(sources))
+    return Box(sets, And(residuals) if len(residuals) > 1 else residuals[0] if residuals else None)
+
+
+def _fits(boxes: list[Box], others: list[Box]) -> bool:
+    """Whether the boxes that are in one of each ask for few enough things."""
+    return len(others) * _rows(boxes) + len(boxes) * _rows(others) <= MAX_INTERVALS
+
+
+def _rows(boxes: list[Box]) -> int:
+    """The intervals of all boxes, and the predicates of their residuals."""
+    return sum(
+        sum(values.size for values in box.sets.values()) + (len(_conjuncts(box.residual)) if box.residual else 0)
+        for box in boxes
+    )
 
 
 def _meet_each(boxes: list[Box], others: list[Box]) -> Iterator[Box]:
@@ -265,4 +303,4 @@ def _hull(part: _Part) -> dict[Path, ValueSet]:
         case _Any(parts, _, _):
             hulls = [_hull(inner) for inner in parts]
             shared = set(hulls[0]).intersection(*hulls[1:])
-            return {path: reduce(or_, (hull[path] for hull in hulls)) for path in hulls[0] if path in shared}
+            return {path: _combined([hull[path] for hull in hulls], or_) for path in hulls[0] if path in shared}

@@ -22,6 +22,7 @@ from tidings.errors import DomainError, FilterError, did_you_mean
 from tidings.model import types
 from tidings.model.domain import Domain
 from tidings.model.filter import coerce
+from tidings.model.filter.cost import CostCounter
 from tidings.model.filter.lexer import (
     FUNCTIONS,
     INSTEAD,
@@ -34,6 +35,7 @@ from tidings.model.filter.lexer import (
     too_deep,
 )
 from tidings.model.filter.path_arguments import prefixes_of, read_path
+from tidings.model.filter.patterns import check_rlike, like_to_re2
 from tidings.model.filter.tree import (
     And,
     Arithmetic,
@@ -54,7 +56,7 @@ from tidings.model.filter.tree import (
     XPathBoolean,
     operands_of,
 )
-from tidings.model.filter.values import cast, compile_re2, like_to_re2
+from tidings.model.filter.values import cast
 from tidings.model.types import DataType
 
 _SPARK = sqlglot.Dialect.get_or_raise("spark")
@@ -140,13 +142,14 @@ class _Resolver:
         self._lexed = lexed
         self._domain = domain
         self._level = 0
+        self._costs = CostCounter()
 
     def condition_of_filter(self, syntax: exp.Expr) -> Expression:
         expression = self.expression(syntax)
         if expression.type != types.BOOLEAN:
             what = f"a filter is a condition, and this is of type {expression.type}"
             raise FilterError(what, column=_column(expression), hint="compare it with something, as price > 8.30")
-        return expression
+        return self._affordable(expression)
 
     def expression(self, syntax: exp.Expr) -> Expression:
         while isinstance(syntax, exp.Paren):
@@ -278,7 +281,8 @@ class _Resolver:
     def _between(self, syntax: exp.Expr) -> Expression:
         operand = self._operand(syntax.this)
         low, high = self._operand(syntax.args["low"]), self._operand(syntax.args["high"])
-        return And((self._compare(">=", operand, low), self._compare("<=", operand, high)))
+        both = And((self._compare(">=", operand, low), self._compare("<=", operand, high)))
+        return self._affordable(both)  # here, since each BETWEEN within another doubles what is inside
 
     def _in(self, syntax: exp.Expr) -> Expression:
         operand = self._operand(syntax.this)
@@ -322,13 +326,15 @@ class _Resolver:
         assert isinstance(pattern.value, str)
         try:
             if name == "RLIKE":
-                compile_re2(pattern.value)
-                return RLike(operand, pattern.value, pattern.at)
+                check_rlike(pattern.value)
+                return self._affordable(RLike(operand, pattern.value, pattern.at))
             text, mark = pattern.value, escape
             if name == "ILIKE":  # Spark: lower(operand) LIKE lower(pattern)
                 operand, text = Call("lower", operand, types.STRING), text.lower()
             like_to_re2(text, mark)
-            return Like(operand, text, mark, pattern.at)
+            return self._affordable(Like(operand, text, mark, pattern.at))
+        except FilterError:
+            raise
         except ValueError as error:
             raise FilterError(f"{name} cannot read the pattern: {error}", column=pattern.at) from None
 
@@ -447,6 +453,11 @@ class _Resolver:
         if value is None and operand.value is not None:
             raise FilterError(f"{shortened(repr(operand.value))} is not a {target}", column=operand.at or None)
         return Literal(value, target, operand.at)
+
+    def _affordable(self, expression: Expression) -> Expression:
+        """The expression, unless it alone costs more than a filter may."""
+        self._costs.check(expression)
+        return expression
 
     def _mismatch(self, left: Expression, right: Expression, what: str) -> FilterError:
         column = _column(left) or _column(right)

@@ -55,5 +55,10 @@ def read_path(path: Expression, prefixes: Mapping[str, str], column: int) -> Lit
         at = path.at + (error.column or 0)  # as long as nothing before it is written by an escape
         raise FilterError(error.reason, column=at, hint=error.hint) from None
     renamed = with_uris(text, prefixes)
+    try:
+        parse_path(renamed)  # as it is read from now on
+    except FilterError as error:
+        reason = f"with its namespaces written out, {error.reason}"
+        raise FilterError(reason, column=path.at, hint="shorten the namespaces, or the path") from None
     # One that is not as it was written is no literal of the text: a plan for filters alike must not take it for one.
     return path if renamed == text and not prefixes else Literal(renamed, types.STRING)

@@ -23,6 +23,7 @@ from tidings.model import types
 from tidings.model.filter.columnar import ArrowArray, Builder, Codes, Constants, Rows, has_ordinals
 from tidings.model.filter.leaves import Leaf, solve
 from tidings.model.filter.literals import Hole, Mask
+from tidings.model.filter.patterns import MAX_SHORT_LENGTH
 from tidings.model.filter.plans import (
     Against,
     Combined,
@@ -365,13 +366,13 @@ class Execution:
 
 
 def readable_paths(texts: Column) -> Mask:
-    """Which paths over XML can be read; each of the others says for itself what is wrong."""
+    """Which paths over XML are short and can be read; the others are left to the full parse."""
     readable: dict[str, bool] = {}
     for text in texts.tolist():
         if text not in readable:
             try:
                 parse_path(text)
-                readable[text] = True
+                readable[text] = len(text) <= MAX_SHORT_LENGTH
             except FilterError:
                 readable[text] = False
     return np.array([readable[text] for text in texts.tolist()], bool)

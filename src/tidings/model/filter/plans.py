@@ -8,6 +8,7 @@ served by the plan, or is looked at filter by filter when the plan is carried ou
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from typing import Any, NamedTuple, cast
 
 from tidings.model import types
 from tidings.model.filter.columnar import has_ordinals
+from tidings.model.filter.cost import always_affordable
 from tidings.model.filter.leaves import Leaf, mentions_attributes, solve
 from tidings.model.filter.lexer import Lexed
 from tidings.model.filter.literals import PREFIX, Hole, Likeness, kind_of_pattern, plain_form
-from tidings.model.filter.normal import normalise
+from tidings.model.filter.normal import MAX_INTERVALS, normalise
 from tidings.model.filter.residuals import emptied
 from tidings.model.filter.sets import ValueSet, line
 from tidings.model.filter.shapes import holes_of
@@ -43,6 +45,8 @@ from tidings.model.filter.tree import (
 from tidings.model.types import DataType
 
 MAX_PLANNED_BOXES = 16
+_MAX_WIDTH = 64  # intervals of one set, beside one for each literal
+_MAX_PARTS = 64  # predicates of a residual
 _MAX_SCALE = 15  # of a decimal literal that is compared with whole numbers as it is
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -55,6 +59,10 @@ class PlannedSet:
     @property
     def is_empty(self) -> bool:
         return False  # as far as the plan can tell
+
+    @property
+    def size(self) -> int:
+        return 0  # not known yet: `plan` sees to it that it makes no difference
 
     def __and__(self, other: PlannedSet) -> PlannedSet:
         return Combined(True, (self, other))
@@ -127,13 +135,15 @@ class _CannotPlanError(Exception):
 def plan(text: str, shape: str, lexed: Lexed, expression: Expression) -> Plan | None:
     """The plan of a shape from one of its filters; None where that cannot give one."""
     holes = holes_of(text, shape, lexed)
-    if holes is None:
+    if holes is None or not always_affordable(expression):
         return None
     planner = _Planner(lexed, holes)
     try:
         form = normalise(planner.marked(expression), planner.solve)
         boxes = tuple(PlannedBox(cast(Any, box.sets), box.residual) for box in form.boxes)
-        if not 0 < len(boxes) <= MAX_PLANNED_BOXES:
+        if not 0 < len(boxes) <= MAX_PLANNED_BOXES or not all(map(_is_small, boxes)):
+            return None
+        if len(boxes) > 1 and 2 * len(boxes) * len(lexed.literals) > MAX_INTERVALS:
             return None
         for box in boxes:
             if box.residual is not None:
@@ -143,10 +153,39 @@ def plan(text: str, shape: str, lexed: Lexed, expression: Expression) -> Plan | 
     return Plan(boxes, frozenset(planner.likenesses)) if planner.saw_all else None
 
 
+def _is_small(box: PlannedBox) -> bool:
+    """Whether a plan's arrays stay in proportion to the filters' texts, although every interval meets every other."""
+    parts = len(operands_of(box.residual)) if isinstance(box.residual, And | Or) else 1
+    return parts <= _MAX_PARTS and all(_width(values) <= _MAX_WIDTH + _holes(values) for values in box.sets.values())
+
+
+def _width(values: PlannedSet) -> int:
+    """How many intervals a set is computed as, at most."""
+    match values:
+        case Combined(True, parts):
+            return math.prod(map(_width, parts))
+        case Combined(False, parts):
+            return sum(map(_width, parts))
+        case Constant(_, _, known):
+            return len(known.intervals)
+    return _holes(values) + 1
+
+
+def _holes(values: PlannedSet) -> int:
+    match values:
+        case Combined(_, parts):
+            return sum(map(_holes, parts))
+        case Against(_, _, _, _, holes):
+            return len(holes)
+        case Solved(_, _, predicate, _):
+            return sum(1 for _ in literal_holes(predicate))
+    return 0
+
+
 def plan_tree(text: str, shape: str, lexed: Lexed, expression: Expression) -> PlannedTree | None:
     """The tree of a shape from one of its filters, as it is and not as a normal form; None where that gives no plan."""
     holes = holes_of(text, shape, lexed)
-    if holes is None:
+    if holes is None or not always_affordable(expression):
         return None
     planner = _Planner(lexed, holes)
     tree = planner.marked(expression)

@@ -18,7 +18,7 @@ from tidings.model import types
 from tidings.model.domain import Domain
 from tidings.model.filter.lexer import KEYWORDS, TOKEN, TYPED_LITERALS, LiteralText, lex, string_value
 from tidings.model.filter.parse import resolve
-from tidings.model.filter.patterns import compile_re2, like_to_re2
+from tidings.model.filter.patterns import MAX_SHORT_LENGTH, MAX_SHORT_PATTERNS, is_short_rlike, like_to_re2
 from tidings.model.filter.tree import (
     And,
     Comparison,
@@ -41,8 +41,9 @@ from tidings.model.xpath.parse import parse_path
 _TRIALS = 128  # filters, after which it is seen whether splitting them pays
 _SELDOM = 16  # where it does not: one filter in so many is tried
 MAX_KINDS = 10_000  # of predicates that are remembered
-_MAX_TOKENS = 1_000  # with these two, no filter comes near a limit of the language
+_MAX_TOKENS = 1_000  # with these two, and few patterns, no filter comes near a limit of the language
 _MAX_LEVELS = 20
+_WITH_TEXTS = frozenset(("LIKE", "ILIKE", "RLIKE", "`xpath_boolean"))  # before patterns and paths
 _MAX_PREDICATE = 100  # tokens
 _ENDS = frozenset(("AND", "OR", ")", ""))
 
@@ -183,7 +184,7 @@ class PredicateReader:
         if len(self._kinds) >= MAX_KINDS:
             self._kinds.clear()
         self._kinds[key] = None  # until it is known to be one
-        if len(key) > _MAX_PREDICATE:
+        if len(key) > _MAX_PREDICATE or key.count("BETWEEN") > 1:
             raise _OddError
         tree, slots = _resolved(text, self._domain)
         exact = []
@@ -255,6 +256,8 @@ class _Split:
             given.append(literal)
             spans.append(span)
         if not tokens or len(tokens) > _MAX_TOKENS:
+            raise _OddError
+        if sum(token in _WITH_TEXTS or token.lower() in _WITH_TEXTS for token in tokens) > MAX_SHORT_PATTERNS:
             raise _OddError
         tokens.append("")
         given.append(None)
@@ -372,10 +375,15 @@ def _maker(tree: Expression) -> _Make:
 
             def make_path(given: list[_Given]) -> Expression:
                 text = read_path(given)
+                if len(text) > MAX_SHORT_LENGTH:
+                    raise _OddError
                 parse_path(text)  # whose error leaves the filter to the full parse
                 return XPathBoolean(operand, Literal(text, type_))
 
             return make_path
+
+    if _has_path_slots(tree):
+        raise _OddError  # each path is to be read, which is not done below
 
     def make_any(given: list[_Given]) -> Expression:
         def fill(leaf: Expression) -> Expression:
@@ -384,10 +392,11 @@ def _maker(tree: Expression) -> _Make:
                     return Literal(_reader(slot)(given), type_)
                 case Like(operand, _Slot() as slot, escape):
                     pattern = given[slot.number].text.lower() if slot.lowered else given[slot.number].text
-                    _check(like_to_re2, pattern, escape)
+                    _check_like(pattern, escape)
                     return Like(operand, pattern, escape)
                 case RLike(operand, _Slot() as slot):
-                    _check(compile_re2, given[slot.number].text)
+                    if not is_short_rlike(given[slot.number].text):
+                        raise _OddError
                     return RLike(operand, given[slot.number].text)
             return leaf
 
@@ -403,11 +412,21 @@ def _has_slots(expression: Expression) -> bool:
     return any(map(_has_slots, operands_of(expression)))
 
 
-def _check(read: Callable[..., object], *arguments: str) -> None:
+def _has_path_slots(expression: Expression) -> bool:
+    match expression:
+        case XPathBoolean(_, Literal(_Slot())):
+            return True
+    return any(map(_has_path_slots, operands_of(expression)))
+
+
+def _check_like(pattern: str, escape: str) -> None:
+    """Leave a pattern that is long, or that Spark refuses, to the full parse."""
     try:
-        read(*arguments)
+        like_to_re2(pattern, escape)
     except ValueError:
         raise _OddError from None
+    if len(pattern) > MAX_SHORT_LENGTH:
+        raise _OddError
 
 
 def _reader(slot: _Slot) -> Callable[[list[_Given]], Any]:

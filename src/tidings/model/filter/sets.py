@@ -105,6 +105,11 @@ class ValueSet:
     def is_empty(self) -> bool:
         return not self.intervals and not self.null
 
+    @property
+    def size(self) -> int:
+        """How many rows of an index it takes."""
+        return len(self.intervals) + self.null
+
     def __and__(self, other: ValueSet) -> ValueSet:
         mine, theirs = self.intervals, other.intervals
         result = []

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
-from tidings.model.filter.patterns import compile_re2, contained_text, like_to_re2
+from tidings.model.filter.patterns import compile_like, compile_re2, contained_text, like_to_re2
 from tidings.model.filter.texts import INT64_MAX, read_bigint, read_boolean, read_decimal, read_double
 from tidings.model.filter.times import DAY_US, read_date, read_timestamp, read_timestamp_ntz
 from tidings.model.filter.tree import Value
 from tidings.model.types import DataType
 
 __all__ = [
-    "absolute", "arithmetic", "cast", "compare", "compile_re2", "contained_text", "length", "like_to_re2", "lower",
-    "negate", "upper",
+    "absolute", "arithmetic", "cast", "compare", "compile_like", "compile_re2", "contained_text", "length",
+    "like_to_re2", "lower", "negate", "upper",
 ]  # fmt: skip
 
 _EXACT = Context(prec=200, rounding=ROUND_HALF_UP)  # no sum or product of two decimals needs more
