@@ -182,6 +182,33 @@ def test_subscriptions_are_counted_and_given_back(make_gateway: Any) -> None:
     gateway.subscribe()
 
 
+def test_the_cost_of_filters_is_counted_and_given_back(make_gateway: Any) -> None:
+    gateway = make_gateway(quotas=Quotas(Quota(filter_cost=60)))
+
+    def used() -> int:
+        found: int = gateway.client.get("/v1/health").json()["quotas"]["filter_cost"]["used"]
+        return found
+
+    cheap, dear = "price > 1", "symbol LIKE '" + "x" * 40 + "'"
+    gateway.subscribe(cheap, id="one")
+    assert (first := used()) > 0
+    gateway.subscribe(dear, id="two")
+    assert used() > 40
+    body = {"domain": "stocks", "filter": dear}
+    refused(gateway.client.post("/v1/subscriptions", json=body), "filter_cost", 60)
+    refused(gateway.client.patch("/v1/subscriptions/one", json={"filter": dear}), "filter_cost", 60)
+    before = used()
+    gateway.restart()
+    assert used() == before
+    assert gateway.client.patch("/v1/subscriptions/two", json={"filter": cheap}).is_success
+    assert used() == 2 * first
+    assert gateway.client.patch("/v1/subscriptions/one", json={"filter": dear}).is_success
+    assert used() == before
+    for id in ("one", "two"):
+        assert gateway.client.delete(f"/v1/subscriptions/{id}").status_code == 204
+    assert used() == 0
+
+
 def test_backtests_under_way_are_counted_until_they_are_answered(make_gateway: Any) -> None:
     gateway = make_gateway(quotas=Quotas(Quota(backtests=2)), backtest_wait_seconds=0.0)
     body = {"domain": "stocks", "filter": "price > 1"}

@@ -83,7 +83,7 @@ def test_a_catalogue_of_another_format_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("UPDATE catalogue SET format = 99")
     other.close()
-    with pytest.raises(CatalogueError, match="has format 99, and this is Tidings with format 2"):
+    with pytest.raises(CatalogueError, match="has format 99, and this is Tidings with format 3"):
         Catalogue(path)
 
 
@@ -100,6 +100,7 @@ def test_a_catalogue_of_the_first_format_is_upgraded_and_keeps_what_it_has(catal
     engine = sa.create_engine(url)
     with engine.begin() as first:
         first.execute(sa.text('ALTER TABLE subscriptions DROP COLUMN "select"'))
+        first.execute(sa.text("ALTER TABLE subscriptions DROP COLUMN cost"))
         first.execute(sa.text("UPDATE catalogue SET format = 1"))
     engine.dispose()
     for _ in range(2):

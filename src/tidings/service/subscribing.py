@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from tidings.matching.paths.selected import selects_nodes
+from tidings.model.filter.cost import filter_cost
 from tidings.model.filter.parse import parse_filter
 from tidings.service.background import Background
 from tidings.service.creating import Creating
@@ -73,7 +74,7 @@ class Subscribing:
 
     async def create(self, tenant: str, form: Form) -> SubscriptionRow:
         """Make a subscription; when this answers, every event that is published gets to it."""
-        await self.check_filter(tenant, form.domain, form.filter, form.select)
+        cost = await self.check_filter(tenant, form.domain, form.filter, form.select)
         new = NewSubscription(
             tenant=tenant,
             domain=form.domain,
@@ -86,9 +87,10 @@ class Subscribing:
             labels=form.labels,
             expires=form.expires,
             paused=form.paused,
+            cost=cost,
         )
         row: SubscriptionRow
-        with self._use.made(tenant, "subscriptions"):
+        with self._use.made(tenant, "subscriptions"), self._use.made(tenant, "filter_cost", cost):
             if form.start == "latest":
                 row = await self._creating.create(new)
             else:
@@ -118,13 +120,16 @@ class Subscribing:
     async def change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
         """Change a subscription; when this answers, the change is in force for every event that is published."""
         filter, select = patch.filter or row.filter, patch.select or row.select
+        cost = row.cost
         if (filter, select) != (row.filter, row.select):
-            await self.check_filter(row.tenant, row.domain, filter, select)
-        changed: SubscriptionRow = await self._do(self._change, row, patch)
+            cost = await self.check_filter(row.tenant, row.domain, filter, select)
+        with self._use.made(row.tenant, "filter_cost", max(0, cost - row.cost)):
+            changed: SubscriptionRow = await self._do(self._change, row, patch, cost)
+        self._use.give(row.tenant, "filter_cost", max(0, row.cost - cost))
         self._changed(changed)
         return changed
 
-    def _change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
+    def _change(self, row: SubscriptionRow, patch: Patch, cost: int) -> SubscriptionRow:
         changes: SubscriptionChanges = {}
         if patch.delivery is not None:
             delivery = patch.delivery
@@ -142,7 +147,7 @@ class Subscribing:
         if changes:
             self._catalogue.update(row.tenant, row.id, **changes)
         if patch.filter is not None and patch.filter != row.filter:
-            new = self._catalogue.change_filter(row.tenant, row.id, patch.filter)
+            new = self._catalogue.change_filter(row.tenant, row.id, patch.filter, cost)
             self._catalogue.activate(new.number, self._log.end)
         now = self._now(row.tenant, row.id)
         if now is None:
@@ -152,18 +157,20 @@ class Subscribing:
     async def delete(self, row: SubscriptionRow) -> None:
         if await self._do(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end)):
             self._use.give(row.tenant, "subscriptions")
+            self._use.give(row.tenant, "filter_cost", row.cost)
         self._subscriptions.forget(row.tenant, row.id)
         self._webhooks.removed(row.key)
         self._mailboxes.nudge(row.key)
 
-    async def check_filter(self, tenant: str, domain: str, filter: str, select: str) -> None:
-        """Refuse a filter that its domain cannot have, or that has no paths where nodes are to be selected."""
+    async def check_filter(self, tenant: str, domain: str, filter: str, select: str) -> int:
+        """The cost of a filter; refuses one that its domain cannot have, or without paths where nodes are selected."""
         known = await self._domains.required(tenant, domain, pointer="/domain")
         tree = await self._do(parse_filter, filter, known.domain)
         if select == "nodes" and not selects_nodes(tree):
             raise invalid(
                 "nodes are selected by paths, and the filter has none; write xpath_boolean(…, '/…')", "/select"
             )
+        return filter_cost(tree)
 
     def _now(self, tenant: str, id: str) -> SubscriptionRow | None:
         return self._catalogue.get(tenant, id)
@@ -180,8 +187,9 @@ class Subscribing:
         await self._do(self._finish)
         for tenant, count in (await self._do(self._catalogue.domains_by_tenant)).items():
             self._use.note(tenant, "domains", count)
-        for tenant, count in (await self._do(self._catalogue.subscriptions_by_tenant)).items():
+        for tenant, (count, cost) in (await self._do(self._catalogue.subscriptions_by_tenant)).items():
             self._use.note(tenant, "subscriptions", count)
+            self._use.note(tenant, "filter_cost", cost)
         await self._do(self._look_around)
         await self._do(self._count_waiting)
         self._sweeping.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 2
+FORMAT = 3
 APPLICATION = 0x54444E43  # what SQLite's header says this file is: "TDNC"
 ALL_TENANTS = "*"  # no tenant's name: what the service itself reads by
 
@@ -55,6 +55,7 @@ subscriptions = sa.Table(
     sa.Column("pending", sa.Boolean, nullable=False),
     sa.Column("replaying", sa.Boolean, nullable=False),
     sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("cost", sa.BigInteger, nullable=False),
     sa.ForeignKeyConstraint(["tenant", "domain"], ["domains.tenant", "domains.name"]),
     sqlite_autoincrement=True,  # else SQLite gives the key of the last row again when that is removed
 )
@@ -140,7 +141,10 @@ _index("jobs_of_subscription", jobs.c.subscription_key, where=jobs.c.subscriptio
 OF_TENANTS = (domains, subscriptions, labels, filters, tokens, jobs)
 
 # What makes a catalogue of a format that was one of the next, by the format that it has.
-UPGRADES = {1: ("ALTER TABLE subscriptions ADD COLUMN \"select\" TEXT NOT NULL DEFAULT 'document'",)}
+UPGRADES = {
+    1: ("ALTER TABLE subscriptions ADD COLUMN \"select\" TEXT NOT NULL DEFAULT 'document'",),
+    2: ("ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 0",),
+}
 
 # A second lock behind the one that every query has: PostgreSQL itself shows a transaction the rows of its
 # tenant alone. (Not to a superuser, whom it shows everything.)
