@@ -185,7 +185,7 @@ async def _delivered(service: RunningService, workload: Any, chosen: list[int], 
     loop = asyncio.get_running_loop()
     streams = []
     for at, number in enumerate(chosen):
-        asked = service.request("GET", f"/v1/subscriptions/s{number}/stream")
+        asked = service.request("GET", f"/v1/subscriptions/s{number}/stream?ack=auto")
 
         def told(position: int, when: float, at: int = at) -> None:
             seen.told.append((at, position, when))

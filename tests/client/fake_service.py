@@ -20,6 +20,7 @@ class FakeService:
         self.log: list[tuple[str, dict[str, Any]]] = []
         self.subscriptions: dict[str, dict[str, Any]] = {}
         self.cursors: dict[str, int] = {}
+        self.acked: list[str] = []  # cursors
         self.requests: list[httpx.Request] = []
         self.troubles: list[Trouble | None] = []  # of the next requests, None where all goes well
         self.lost_answers = 0  # of the next requests, which are carried out
@@ -121,7 +122,9 @@ class FakeService:
                 cursor = str(waiting[-1]["position"]) if waiting else None
                 return httpx.Response(200, json={"notifications": waiting, "cursor": cursor})
             case "POST", ["ack"]:
-                self.cursors[id_] = int(body["cursor"])
+                self.acked.append(body["cursor"])
+                if not body["cursor"].startswith("again:"):
+                    self.cursors[id_] = int(body["cursor"])
                 return httpx.Response(204)
             case "GET", ["stream"]:
                 after = int(request.headers.get("last-event-id", "-1"))
@@ -147,13 +150,14 @@ class FakeService:
     def sent(self, id_: str, after: int) -> Iterator[bytes]:
         """Two notifications, in awkward pieces; then the line breaks."""
         yield b"retry: 0\n\n: a comment\n"
-        for one in self.waiting(id_, after)[:2]:
-            text = (
-                f"id: {one['position']}\r\nevent: notification\r\ndata: {json.dumps(one, ensure_ascii=False)}\r\n\r\n"
-            )
-            for byte in text.encode():
+        for text in self.sent_whole(id_, after)[:2]:
+            for byte in text:
                 yield bytes([byte])
         raise httpx.ReadError("connection reset")
+
+    def sent_whole(self, id_: str, after: int = -1) -> list[bytes]:
+        waiting = [(one["position"], json.dumps(one, ensure_ascii=False)) for one in self.waiting(id_, after)]
+        return [f"id: {at}\r\nevent: notification\r\ndata: {one}\r\n\r\n".encode() for at, one in waiting]
 
 
 class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):

@@ -374,15 +374,44 @@ def test_a_stream_goes_on_after_the_last_event_when_the_line_breaks(client: AnyC
     assert [request.headers.get("last-event-id") for request in service.requests] == [None, "1", "3"]
 
 
-@pytest.mark.parametrize("ack", [True, False])
 def test_what_a_stream_brought_is_acknowledged_now_and_then(
-    client: AnyClient, service: FakeService, monkeypatch: pytest.MonkeyPatch, ack: bool
+    client: AnyClient, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidings.client.flows.ACK_SECONDS", 0.0)
     client("subscribe", "quotes", "TRUE", id="mine", mode="sse")
     client("publish_many", "quotes", [{"price": number} for number in range(5)])
-    client("stream", "mine", first=4, ack=ack)
-    assert service.cursors == ({"mine": 2} if ack else {}), "the last was not dealt with when it stopped"
+    client("stream", "mine", first=4)
+    assert service.cursors == {"mine": 2}, "the last was not dealt with when it stopped"
+
+
+def test_a_stream_whose_window_is_full_is_acknowledged_at_once(client: AnyClient, service: FakeService) -> None:
+    client("subscribe", "quotes", "TRUE", id="mine", mode="sse")
+    events = [b'id: %d\nevent: notification\ndata: {"position":%d,"event":{}}\n\n' % (at, at) for at in range(4)]
+    again = b'event: notification\ndata: {"position":%d,"event":{},"cursor":"again:%d"}\n\n'
+    window = b'event: window\ndata: {"unacknowledged":5}\n\n'
+    pieces = [again % (7, 7) + again % (9, 9) + b"".join(events[:3]), window, events[3]]
+    service.troubles = [httpx.Response(200, stream=Pieces(iter(pieces)))]
+    taken = client("stream", "mine", first=6)
+    assert [(one.position, one.cursor) for one in taken] == [
+        (7, "again:7"), (9, "again:9"), (0, "0"), (1, "1"), (2, "2"), (3, "3"),
+    ]  # fmt: skip
+    assert service.acked == ["2", "again:7,9"]
+
+
+def test_a_stream_that_its_user_acknowledges_names_no_last_event(client: AnyClient, service: FakeService) -> None:
+    client("subscribe", "quotes", "TRUE", id="mine", mode="sse")
+    client("publish_many", "quotes", [{"price": number} for number in range(2)])
+    service.requests.clear()
+    window = b'event: window\ndata: {"unacknowledged":2}\n\n'
+    service.troubles = [None, httpx.Response(200, stream=Pieces(iter([window])))]
+
+    def third(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=Pieces(iter([*service.sent_whole("mine"), b"event: end\ndata: {}\n\n"])))
+
+    service.troubles.append(third)
+    assert [one.position for one in client("stream", "mine", ack=False)] == [0, 1], "they came again, and were known"
+    assert [request.headers.get("last-event-id") for request in service.requests] == [None, None, None]
+    assert service.acked == []
 
 
 def test_a_stream_ends_with_its_subscription(client: AnyClient, service: FakeService) -> None:

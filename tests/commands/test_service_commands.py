@@ -249,12 +249,12 @@ def test_pull_prints_lines_and_acknowledges_them(run: Run, service: FakeService)
     assert run("pull", "mine") == Ran(0, "", "nothing waits\n")
 
 
-def test_tail_watches_a_subscription_and_takes_nothing(run: Run, service: FakeService) -> None:
+def test_tail_acknowledges_what_it_has_shown(run: Run, service: FakeService) -> None:
     run("subscribe", "quotes", "TRUE", "--id", "mine")
-    run("publish", "quotes", '[{"price": 1}, {"price": 2}]')
+    run("publish", "quotes", '[{"price": 1}, {"price": 2}, {"price": 3}]')
     lines = run("tail", "mine", "--count", "2").out.splitlines()
     assert [json.loads(line)["position"] for line in lines] == [0, 1]
-    assert service.cursors == {}
+    assert service.cursors == {"mine": 1}
 
 
 def test_tail_of_a_filter_leaves_no_subscription_behind(run: Run, service: FakeService) -> None:

@@ -18,7 +18,7 @@ from tidings.model.event import read_events
 from tidings.pipeline import gate as gate_module
 from tidings.pipeline.changes import empty_index
 from tidings.pipeline.gate import ENDS_KEPT, Covers, Ends, Gate, forget_covers, read_covers, write_covers
-from tidings.pipeline.log_source import _Reading, _StreamReader
+from tidings.pipeline.log_source import LogReading, LogStreamReader
 from tidings.store.catalogue import Catalogue, CatalogueBusyError, NewSubscription
 from tidings.store.log import Log
 
@@ -39,7 +39,7 @@ class World:
             "path": str(path / "log"), "domain": DOMAIN.to_json(), "subscriptions": str(self.index),
             "gate": gate.to_option(),
         }  # fmt: skip
-        self.source = _StreamReader(_Reading(options), None)  # type: ignore[arg-type]
+        self.source = LogStreamReader(LogReading(options), None)  # type: ignore[arg-type]
         self.at = {"log": 0, "subscriptions": self.version}
 
     def publish(self, count: int = 1, domain: Domain = DOMAIN) -> None:

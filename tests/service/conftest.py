@@ -42,9 +42,10 @@ SETTINGS = Settings(development=True, webhooks=QUICK, sweep_seconds=0.05, backte
 class Server:
     """A real gateway over real files, served by uvicorn in a thread."""
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    def __init__(self, path: Path, settings: Settings, certificate: Path | None = None) -> None:
         self.data = DataDirectory(path)
         self.settings = settings
+        self.certificate = certificate  # with its key, for TLS
         self._tenants = count()
         self.start()
 
@@ -56,15 +57,16 @@ class Server:
 
         self.app = create_app(self.data, self.settings)
         config = uvicorn.Config(
-            self.app, port=0, http=GatewayProtocol, log_level="error", lifespan="on", timeout_graceful_shutdown=2
-        )
+            self.app, http=GatewayProtocol, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=2,
+            ssl_certfile=self.certificate,
+        )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
         until(lambda: self._server.started or not self._thread.is_alive())
         assert self._server.started, "the gateway did not start"
         port = self._server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{'http' if self.certificate is None else 'https'}://127.0.0.1:{port}"
         self.catalogue = Catalogue(self.data.catalogue)
 
     def stop(self) -> None:
@@ -130,7 +132,7 @@ class Gateway:
 
     def client_of(self, token: str | None, **headers: str) -> httpx.Client:
         given = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
-        client = httpx.Client(base_url=self.url, headers=given, timeout=20)
+        client = httpx.Client(base_url=self.url, headers=given, timeout=20, verify=self._server.certificate is None)
         self._clients.append(client)
         return client
 
@@ -139,6 +141,12 @@ class Gateway:
         other = self._server.new_tenant()
         self._clients.append(other.client)
         return other.client
+
+    def other_tenant(self) -> Gateway:
+        """The same gateway as another tenant has it."""
+        other = self._server.new_tenant()
+        self._clients.append(other.client)
+        return other
 
     # -- shorthands for what most tests begin with
 

@@ -117,6 +117,26 @@ def test_notifications_are_pulled_acknowledged_and_streamed(gateway: Any, client
     assert list(client.notifications(made.id, follow=False)) == []
 
 
+def test_a_stream_of_more_than_a_window_comes_whole_to_both_clients(gateway: Any, client: Client) -> None:
+    ids = [client.subscribe("stocks", "TRUE", mode="sse").id for _ in range(2)]
+    positions = client.publish_many("stocks", [{"volume": number} for number in range(2_500)])
+    gateway.load(positions, *ids)
+
+    async def awaited() -> list[int]:
+        async with AsyncClient(gateway.url, token=gateway.token) as other:
+            taken = []
+            async for one in other.stream(ids[1]):
+                taken.append(one.position)
+                if len(taken) == 2_500:
+                    break
+            return taken
+
+    assert [one.position for one in itertools.islice(client.stream(ids[0]), 2_500)] == positions
+    assert asyncio.run(awaited()) == positions
+    for id in ids:  # what was dealt with when the window was full is acknowledged
+        assert client.pull(id, limit=1).notifications[0].position >= positions[2_000]
+
+
 def test_a_stream_ends_when_its_subscription_is_deleted(gateway: Any, client: Client) -> None:
     made = client.subscribe("stocks", "TRUE", mode="sse")
     (position,) = client.publish_many("stocks", [{"volume": 1}])

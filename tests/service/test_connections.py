@@ -247,7 +247,7 @@ class Pretended:
 
 def test_one_address_has_its_share_of_connections() -> None:
     limits = ServiceLimits(max_connections=10, max_connections_per_address=3)
-    connections: Any = Connections(limits, TenantUse(Quotas(), {}, {}))
+    connections: Any = Connections(limits, TenantUse(Quotas(), {}))
     theirs = [Pretended() for _ in range(3)]
     for one in theirs:
         assert connections.opened(one, "2001:db8::1") is None

@@ -1,18 +1,17 @@
-"""Delivery to who fetches: long polls, acknowledgements, streams; nothing lost, in order."""
+"""Delivery to who fetches: long polls, acknowledgements, dead letters; nothing lost, in order."""
 
 from __future__ import annotations
 
-import json
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
+
+from .stream_reader import streaming
 
 
 def positions_of(pulled: dict[str, Any]) -> list[int]:
@@ -110,135 +109,6 @@ def test_only_the_subscription_that_was_matched_is_told(stocks: Any) -> None:
     assert positions_of(stocks.pull(other)) == []
 
 
-# -- streams
-
-
-class Reading:
-    """A stream as a client reads it, in a thread of its own."""
-
-    def __init__(self, lines: Iterator[str]) -> None:
-        self.sent: list[dict[str, str]] = []
-        self.comments = 0
-        self._lines = lines
-        self.ended = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        fields: dict[str, str] = {}
-        try:
-            for line in self._lines:
-                name, _, value = line.partition(": ")
-                if line.startswith(":"):
-                    self.comments += 1
-                elif line:
-                    fields[name] = value
-                elif "data" in fields:
-                    self.sent.append(fields)
-                    fields = {}
-        except Exception:
-            pass  # the connection was closed
-        self.ended.set()
-
-    def positions(self, count: int) -> list[int]:
-        self.wait(lambda: len(self.sent) >= count)
-        return [json.loads(sent["data"])["position"] for sent in self.sent]
-
-    def wait(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline, self.sent
-            time.sleep(0.005)
-
-
-@contextmanager
-def streaming(gateway: Any, id: str, **headers: str) -> Iterator[Reading]:
-    with gateway.client.stream("GET", f"/v1/subscriptions/{id}/stream", headers=headers) as answer:
-        assert answer.status_code == 200, answer.read()
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        yield Reading(answer.iter_lines())
-
-
-def test_a_stream_has_what_waits_and_then_what_comes(stocks: Any) -> None:
-    made = stocks.subscribe(delivery={"mode": "sse"})["id"]
-    positions = stocks.publish_many(6)
-    stocks.load(positions[:2], made)
-    with streaming(stocks, made) as reading:
-        assert reading.positions(2) == positions[:2]
-        stocks.load(positions[2:5], made)
-        assert reading.positions(5) == positions[:5]
-        sent = reading.sent[0]
-        assert (sent["id"], sent["event"]) == (str(positions[0]), "notification")
-        assert json.loads(sent["data"]) == {"position": positions[0], "event": {"symbol": "OIL", "price": 0.0}}
-        stocks.load(positions[5:], made)
-        assert reading.positions(6) == positions
-
-
-def test_a_stream_resumes_after_the_last_event_that_its_client_names(stocks: Any) -> None:
-    made = stocks.subscribe()["id"]
-    positions = stocks.publish_many(5)
-    stocks.load(positions, made)
-    with streaming(stocks, made) as reading:
-        assert reading.positions(5) == positions
-    with streaming(stocks, made) as reading:
-        assert reading.positions(5) == positions  # a client that names none has none
-    with streaming(stocks, made, **{"Last-Event-ID": str(positions[2])}) as reading:
-        assert reading.positions(2) == positions[3:]
-    assert positions_of(stocks.pull(made)) == positions[3:]  # what it named it has
-    for named in ("odd", str(stocks.end)):
-        refused = stocks.client.get(f"/v1/subscriptions/{made}/stream", headers={"Last-Event-ID": named})
-        assert refused.status_code == 400
-
-
-def test_a_silent_stream_is_kept_alive(make_gateway: Callable[..., Any]) -> None:
-    gateway = make_gateway(keep_alive_seconds=0.05)
-    made = gateway.subscribe()["id"]
-    with streaming(gateway, made) as reading:
-        reading.wait(lambda: reading.comments >= 3)
-
-
-def test_a_stream_that_goes_on_acknowledges_what_its_client_must_have(make_gateway: Callable[..., Any]) -> None:
-    gateway = make_gateway(stream_window_notifications=10)
-    made = gateway.subscribe()["id"]
-    positions = gateway.publish_many(40)
-    with streaming(gateway, made) as reading:
-        for start in range(0, 40, 5):
-            gateway.load(positions[start : start + 5], made)
-            reading.positions(start + 5)
-    left = positions_of(gateway.pull(made))
-    assert 10 <= len(left) <= 20
-    assert left == positions[-len(left) :]
-
-
-def test_a_stream_ends_when_its_subscription_is_deleted_or_the_service_stops(alone: Any) -> None:
-    one, other = alone.subscribe()["id"], alone.subscribe()["id"]
-    with streaming(alone, one) as reading:
-        alone.client.delete(f"/v1/subscriptions/{one}")
-        assert reading.ended.wait(5)
-        assert reading.sent[-1]["event"] == "end"
-    with streaming(alone, other) as reading:
-        began = time.monotonic()
-        alone.context.close()
-        assert reading.ended.wait(5)
-        assert time.monotonic() - began < 2
-
-
-def test_a_stream_follows_pauses_and_changed_filters(stocks: Any) -> None:
-    made = stocks.subscribe("price < 10")["id"]
-    path = f"/v1/subscriptions/{made}"
-    positions = stocks.publish_many(1)
-    stocks.load(positions, made)
-    with streaming(stocks, made) as reading:
-        reading.positions(1)
-        stocks.client.patch(path, json={"paused": True})
-        stocks.client.patch(path, json={"filter": "price < 20"})
-        more = stocks.publish_many(2)
-        stocks.load(more, made)
-        time.sleep(0.1)
-        assert len(reading.sent) == 1
-        stocks.client.patch(path, json={"paused": False})
-        assert reading.positions(3) == positions + more
-
-
 # -- dead letters
 
 
@@ -286,3 +156,58 @@ def test_a_poll_of_a_webhook_is_refused(stocks: Any) -> None:
     made = stocks.subscribe(delivery={"mode": "webhook", "url": "https://example.com/hook"})["id"]
     for path in ("notifications", "stream"):
         assert stocks.client.get(f"/v1/subscriptions/{made}/{path}").status_code == 409
+
+
+def test_large_events_of_another_tenant_between_two_of_ours_cost_us_neither(server: Any) -> None:
+    ours, theirs = server.new_tenant(), server.new_tenant()
+    try:
+        for tenant in (ours, theirs):
+            tenant.describe()
+        made = ours.subscribe()["id"]
+        first = ours.publish({"symbol": "first"})
+        for _ in range(42):
+            theirs.publish({"symbol": "x" * 1_000_000})
+        last = ours.publish({"symbol": "last"})
+        ours.load(first + last, made)
+        assert positions_of(ours.pull(made)) == first + last
+        assert ours.client.get(f"/v1/subscriptions/{made}/dead-letters").json()["dead_letters"] == []
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_many_large_events_are_all_delivered_and_listed_page_by_page(make_gateway: Callable[..., Any]) -> None:
+    gateway = make_gateway(max_answer_bytes=100_000)
+    made, other = gateway.subscribe()["id"], gateway.subscribe()["id"]
+    positions = [gateway.publish({"symbol": "x" * 60_000})[0] for _ in range(12)]
+    gateway.load(positions, made)
+    gateway.load(positions, other, max_waiting=0)
+    path = f"/v1/subscriptions/{other}/dead-letters"
+    listed: list[int] = []
+    after = None
+    while True:
+        page = gateway.client.get(path, params={"after": after} if after else {}).json()
+        assert len(page["dead_letters"]) <= 2
+        assert all(letter["event"] for letter in page["dead_letters"])
+        listed += [letter["position"] for letter in page["dead_letters"]]
+        if (after := page["next"]) is None:
+            break
+    assert listed == positions
+    gateway.client.post(f"{path}:redrive", json={})
+    for id in (made, other):
+        seen: list[int] = []
+        while (pulled := gateway.pull(id, limit=1000))["notifications"]:
+            assert len(pulled["notifications"]) <= 2
+            seen += positions_of(pulled)
+            assert ack(gateway, id, pulled["cursor"]).status_code == 204
+        assert seen == positions
+
+
+def test_what_was_acknowledged_and_then_removed_is_no_dead_letter_when_it_is_asked_for_again(alone: Any) -> None:
+    made = alone.subscribe()["id"]
+    first, second = alone.publish_many(1), alone.publish_many(1)
+    alone.load(first + second, made)
+    ack(alone, made, str(first[0]))
+    alone.context.log.retain(from_position=second[0])
+    assert positions_of(alone.pull(made, after="-1")) == second
+    assert alone.client.get(f"/v1/subscriptions/{made}/dead-letters").json()["dead_letters"] == []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
-from tidings.service import driver_index, driver_stream
+from tidings.service import driver_index, driver_thread
 from tidings.service.driver_jobs import Jobs
 
 from .driver_world import MORE, World, context_of, eventually, reached, streaming
@@ -74,6 +74,19 @@ def test_a_domain_is_matched_while_its_subscriptions_and_its_attributes_change(
         eventually(lambda: world.told(dear) == [second[1], fourth[0], *fifth])  # the first is pruned
 
 
+def test_a_domain_without_events_survives_restarts(spark: SparkSession, world: World) -> None:
+    dear = world.subscribe("price > 8", "dear")
+    first_batch = world.files.query / "commits" / "0"  # of Spark's, without events
+    for _ in range(2):
+        with streaming(spark, world) as stream:
+            eventually(first_batch.exists)
+            assert stream.status()["problem"] is None
+    first = world.publish(9.0)
+    with streaming(spark, world) as stream:
+        eventually(lambda: world.told(dear) == first)
+        assert stream.status()["problem"] is None
+
+
 def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSession, world: World) -> None:
     old = world.publish(1.0, 9.0, 10.0)
     number = world.subscribe("price > 8", "history", replay_from=0)
@@ -111,10 +124,10 @@ def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSessio
     jobs.stop()
 
 
-def test_a_checkpoint_that_was_lost_is_told_of_and_recovered_only_when_asked(
+def test_a_lost_checkpoint_is_made_again_unless_events_that_nobody_matched_are_gone(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_stream, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(driver_thread, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(driver_index, "COMPILED_AT", 1)  # by a job of Spark, as where there are many
     dear, wrong = world.subscribe("price > 8", "dear"), world.subscribe("prise > 8", "wrong")
     first = world.publish(9.0)
@@ -124,10 +137,17 @@ def test_a_checkpoint_that_was_lost_is_told_of_and_recovered_only_when_asked(
     world.files.query.rename(world.files.query.with_name("lost"))
     second = world.publish(10.0)
     with streaming(spark, world) as stream:
+        eventually(lambda: world.told(dear) == first + second)
+        eventually(lambda: stream.status()["problem"] is None)
+    world.files.query.rename(world.files.query.with_name("lost-again"))
+    world.publish(11.0)
+    world.log.retain(from_position=world.log.end)  # as only somebody who ignores the streams would
+    fourth = world.publish(12.0)
+    with streaming(spark, world) as stream:
         eventually(lambda: stream.status()["state"] == "failed")
         assert "tidings serve --recover" in stream.status()["problem"]
     with streaming(spark, world, recover=True) as stream:
-        eventually(lambda: world.told(dear) == first + second)
+        eventually(lambda: world.told(dear) == first + second + fourth)
         eventually(lambda: stream.status()["problem"] is None)
 
 
@@ -156,8 +176,8 @@ def test_a_driver_that_is_killed_and_started_again_loses_and_repeats_nothing(wor
     assert (told["state"], told["pid"]) == ("stopped", process.pid)
 
 
-def start_driver(world: World) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tidings.service.driver", str(world.data.path), "--master", "local[2]"]
+def start_driver(world: World, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tidings.service.driver", str(world.data.path), "--master", "local[2]", *options]
     return subprocess.Popen(command, start_new_session=True)
 
 

@@ -89,7 +89,7 @@ def test_a_row_enters_before_it_is_promised_and_its_promise_makes_no_version(wor
 def test_a_changed_filter_leaves_when_the_stream_has_passed_its_end_and_not_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidings.service.driver_index.RETIRED_TOGETHER", 1)
+    monkeypatch.setattr("tidings.service.driver_filters.RETIRED_TOGETHER", 1)
     old = world.subscribe("price > 8", "dear")
     world.index.open(world.row, reached=0)
     new = world.change("dear", "price > 9", position=40)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 import time
 from typing import Any
 
 import pytest
 
 from tidings.service.data_directory import replace_json
-from tidings.service.retention_limits import KEPT_BY_DEFAULT, Limits, RetentionError, read_limits
+from tidings.service.quotas import Quota, Quotas
+from tidings.service.retention_limits import KEPT_BY_DEFAULT, HeldLimits, Limits, RetentionError, read_limits
 
 from .conftest import Gateway, until
 
@@ -144,6 +146,117 @@ def test_the_log_is_looked_at_by_itself(make_gateway: Any) -> None:
 
 def test_by_default_a_week_is_kept_and_nothing_is_lost_before() -> None:
     assert Limits(max_age=dt.timedelta(days=7)) == KEPT_BY_DEFAULT
+
+
+# -- nobody holds the log for ever
+
+
+def large(gateway: Gateway, count: int) -> list[int]:
+    """Events of about 10 kB, in pages of their own, that do not get smaller."""
+    return [gateway.publish({"symbol": secrets.token_hex(5_000)})[0] for _ in range(count)]
+
+
+@pytest.fixture
+def capped(make_gateway: Any) -> Gateway:
+    """A gateway that holds about 50 kB for a tenant beyond what it wants to keep, which is nothing."""
+    held, quotas = HeldLimits(grace_seconds=0.0), Quotas(Quota(held_log_bytes=50_000))
+    gateway: Gateway = make_gateway(retain=NOTHING, held=held, quotas=quotas, retain_seconds=3600.0)
+    return gateway
+
+
+def dead_letters(gateway: Gateway, id: str) -> list[dict[str, Any]]:
+    letters: list[dict[str, Any]] = gateway.client.get(f"/v1/subscriptions/{id}/dead-letters").json()["dead_letters"]
+    return letters
+
+
+def test_a_subscriber_that_stays_away_holds_so_many_bytes_and_the_oldest_become_dead_letters(capped: Gateway) -> None:
+    away, also, here = (capped.subscribe(id=id)["id"] for id in ("away", "also", "here"))
+    positions = large(capped, 20)
+    capped.load(positions, away, here)
+    capped.load(positions[:2], also)
+    pulled = capped.pull(here)
+    capped.client.post(f"/v1/subscriptions/{here}/ack", json={"cursor": pulled["cursor"]})
+    matched(capped)
+    assert dead_letters(capped, away) == [], (
+        "the stream was not known to have matched them yet: nothing was to be gained"
+    )
+    kept = capped.context.retention.once()
+    assert positions[5] < kept < positions[-1]
+    log = capped.client.get("/v1/health").json()["log"]
+    assert (log["held"]["position"], log["held_bytes"][capped.name]) == (kept, pytest.approx(100_000, rel=0.2))
+    letters = dead_letters(capped, away)
+    assert [letter["position"] for letter in letters] == [position for position in positions if position < kept]
+    assert "too much" in letters[0]["reason"]
+    assert [letter["position"] for letter in dead_letters(capped, also)] == positions[:2]
+    assert dead_letters(capped, here) == []
+    assert [one["position"] for one in capped.pull(away)["notifications"]] == [
+        position for position in positions if position >= kept
+    ]
+    assert capped.context.retention.once() == kept  # and no more of them than has to be
+
+
+def test_what_one_tenant_holds_is_counted_for_it_alone(capped: Gateway) -> None:
+    other = capped.other_tenant()
+    other.describe()
+    theirs = other.subscribe()["id"]
+    ours = capped.subscribe()["id"]
+    first = large(capped, 12)
+    capped.load(first, ours)
+    last = large(other, 2)
+    other.load(last, theirs)
+    statuses = {f"{one.name}.stocks": {"state": "running", "reached": one.end} for one in (capped, other)}
+    for _ in range(2):
+        told = {"pid": 7, "time": time.time(), "state": "running", "domains": statuses}
+        replace_json(capped.data.driver_status, told)
+        capped.context.lag.read()
+        capped.context.retention.once()
+    held = capped.client.get("/v1/health").json()["log"]["held_bytes"]
+    assert held[capped.name] > held[other.name] > 0
+    assert dead_letters(other, theirs) == []
+    assert len(dead_letters(capped, ours)) > 0
+
+
+def test_nobody_holds_the_log_for_longer_than_is_allowed(make_gateway: Any) -> None:
+    held = HeldLimits(max_age=dt.timedelta(0), grace_seconds=0.0)
+    gateway = make_gateway(retain=NOTHING, held=held, retain_seconds=3600.0)
+    made = gateway.subscribe()["id"]
+    positions = one_by_one(gateway, 3)
+    gateway.load(positions, made)
+    key = gateway.catalogue.get(gateway.name, made).key
+    gateway.context.deliveries.dead(key, positions[0], "nobody was there")
+    gateway.client.post(f"/v1/subscriptions/{made}/dead-letters:redrive", json={})
+    matched(gateway)
+    assert gateway.context.retention.once() == 3
+    assert [letter["position"] for letter in dead_letters(gateway, made)] == positions
+    assert gateway.context.deliveries.with_redriven() == []
+
+
+def test_a_stream_that_does_not_run_holds_the_log_no_longer_than_is_allowed(
+    capped: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    large(capped, 20)
+    told_by_driver(capped, 2)
+    capped.context.retention.once()
+    assert capped.context.retention.once() == 2  # it runs, and is behind: it is waited for
+    told_by_driver(capped, 2, state="failed")
+    kept = capped.context.retention.once()
+    assert 5 < kept < 20
+    (given_up,) = capped.client.get("/v1/health").json()["log"]["given_up"]
+    assert f"{capped.name}.stocks" in given_up["by"]
+    assert "are not kept any longer" in caplog.text
+
+
+def test_nothing_is_given_up_while_everybody_may_still_come_back(make_gateway: Any) -> None:
+    held, quotas = HeldLimits(max_age=dt.timedelta(0)), Quotas(Quota(held_log_bytes=0))
+    gateway = make_gateway(retain=NOTHING, held=held, quotas=quotas, retain_seconds=3600.0)
+    made = gateway.subscribe()["id"]
+    positions = one_by_one(gateway, 3)
+    gateway.load(positions[1:], made)
+    told_by_driver(gateway, 3, state="failed")
+    assert gateway.context.retention.once() == 0
+    matched(gateway)
+    assert gateway.context.retention.once() == positions[1]
+    assert dead_letters(gateway, made) == []
 
 
 @pytest.mark.parametrize(

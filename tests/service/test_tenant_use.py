@@ -39,7 +39,7 @@ def taken(use: TenantUse, tenant: str, amount: int) -> int | None:
 def test_a_tenant_within_its_tenth_is_never_refused_and_the_whole_is_bounded(
     steps: list[tuple[str, int, bool]], shared: int, wanted: int
 ) -> None:
-    use = TenantUse(Quotas(Quota(uploading_bytes=100)), {NAME: shared}, {})
+    use = TenantUse(Quotas(Quota(uploading_bytes=100)), {NAME: shared})
     held: dict[str, list[int]] = {tenant: [] for tenant in TENANTS}
     for tenant, amount, back in steps:
         if back and held[tenant]:
@@ -61,7 +61,7 @@ def test_a_tenant_within_its_tenth_is_never_refused_and_the_whole_is_bounded(
 
 
 def test_a_refusal_names_the_limit_its_value_and_what_to_do() -> None:
-    use = TenantUse(Quotas(Quota(domains=2), {"acme": Quota(domains=3)}), {}, {})
+    use = TenantUse(Quotas(Quota(domains=2), {"acme": Quota(domains=3)}), {})
     for _ in range(2):
         use.take("ada", "domains")
     for _ in range(3):
@@ -78,7 +78,7 @@ def test_a_refusal_names_the_limit_its_value_and_what_to_do() -> None:
 
 
 def test_what_was_not_made_does_not_count() -> None:
-    use = TenantUse(Quotas(), {}, {})
+    use = TenantUse(Quotas(), {})
     with pytest.raises(ValueError, match="no"), use.made("ada", "domains"):
         raise ValueError("no")
     assert use.used("ada", "domains") == 0

@@ -99,8 +99,8 @@ def test_a_catalogue_of_the_first_format_is_upgraded_and_keeps_what_it_has(catal
     )
     engine = sa.create_engine(url)
     with engine.begin() as first:
-        first.execute(sa.text('ALTER TABLE subscriptions DROP COLUMN "select"'))
-        first.execute(sa.text("ALTER TABLE subscriptions DROP COLUMN cost"))
+        for column in ("select", "old_secret", "old_secret_until", "suspended", "cost"):
+            first.execute(sa.text(f'ALTER TABLE subscriptions DROP COLUMN "{column}"'))
         first.execute(sa.text("UPDATE catalogue SET format = 1"))
     engine.dispose()
     for _ in range(2):

@@ -50,16 +50,27 @@ def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
 
 def test_what_failed_is_due_at_its_time(path: Path) -> None:
     with Deliveries(path) as deliveries:
-        assert deliveries.next_due() is None
+        assert deliveries.next_due(0) is None
         for subscription, position, next_try in ((1, 5, 300), (2, 5, 100), (1, 6, 200)):
             deliveries.failed(subscription, position, "503", next_try)
-        assert deliveries.next_due() == 100
-        assert [(row.subscription, row.position) for row in deliveries.due(200)] == [(2, 5), (1, 6)]
-        assert [(row.subscription, row.position) for row in deliveries.due(200, limit=1)] == [(2, 5)]
+        assert (deliveries.next_due(0), deliveries.next_due(100)) == (100, 200)
+        assert (deliveries.due(99), deliveries.due(100), deliveries.due(200)) == ([], [2], [1, 2])
         deliveries.delivered(2, 5)
         deliveries.acknowledge(1, 5)
         assert [row.position for row in deliveries.attempts(1)] == [6]
-        assert deliveries.next_due() == 200
+        assert deliveries.next_due(0) == 200
+        deliveries.try_now(1)
+        assert deliveries.due(0) == [1]
+
+
+def test_many_are_given_up_at_once_and_the_subscription_goes_on_after_them(path: Path) -> None:
+    with Deliveries(path) as deliveries:
+        deliveries.failed(7, 3, "503", 0)
+        deliveries.dead_many(7, [3, 4, 8], "nobody came", cursors={7: 8, -2: 9})
+        assert [(one.position, one.reason) for one in deliveries.dead_letters(7)] == [
+            (3, "nobody came"), (4, "nobody came"), (8, "nobody came"),
+        ]  # fmt: skip
+        assert (deliveries.cursor(7), deliveries.cursor(-2), deliveries.attempts(7)) == (8, 9, [])
 
 
 def test_a_dead_letter_is_tried_no_more_and_the_subscription_goes_on_if_it_is_to(path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from tidings.client.errors import ServiceError, problem_of
 from tidings.model.domain import Domain
 
+REDRIVEN = "again:"  # what the cursor of a dead letter that is delivered once more begins with
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -54,7 +56,7 @@ class Subscription:
     select: str  # "document", or "nodes": those that the filter's paths select are delivered in the event's place
     mode: str  # "pull", "sse" or "webhook"
     url: str | None  # of a webhook
-    state: str  # "active", "paused", "replaying", "disabled" or "expired"
+    state: str  # "active", "paused", "replaying", "suspended", "disabled" or "expired"
     paused: bool
     labels: Mapping[str, str]
     expires: str | None
@@ -70,12 +72,18 @@ class Notification:
     position: int
     event: dict[str, Any]  # empty where nodes are delivered in its place
     nodes: tuple[str, ...] | None = None  # elements as XML, attributes and texts as they are
+    cursor: str | None = field(default=None, compare=False)  # of a stream: acknowledges it, and those before it
 
     @property
     def data(self) -> dict[str, Any]:
         """The event's own attributes, without what CloudEvents puts around them."""
         inner = self.event.get("data")
         return inner if "specversion" in self.event and isinstance(inner, dict) else self.event
+
+    @property
+    def redriven(self) -> bool:
+        """Whether it was a dead letter; its cursor acknowledges no others then."""
+        return self.cursor is not None and self.cursor.startswith(REDRIVEN)
 
 
 @dataclass(frozen=True)
@@ -181,9 +189,10 @@ def read_pulled(answer: Answer) -> Pulled:
     return Pulled(tuple(map(notification_of, json["notifications"])), json.get("cursor"))
 
 
-def notification_of(json: dict[str, Any]) -> Notification:
-    nodes = json.get("nodes")
-    return Notification(json["position"], json.get("event") or {}, None if nodes is None else tuple(nodes))
+def notification_of(json: dict[str, Any], *, cursor: str | None = None) -> Notification:
+    """A notification; on a stream its id is the cursor, unless it brings another."""
+    nodes = None if json.get("nodes") is None else tuple(json["nodes"])
+    return Notification(json["position"], json.get("event") or {}, nodes, json.get("cursor", cursor))
 
 
 def dead_letter_of(json: dict[str, Any]) -> DeadLetter:

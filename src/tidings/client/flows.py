@@ -191,14 +191,19 @@ class Flows:
                 return
 
     def stream(self, id: str, *, last_id: str, ack: bool) -> Flow[None]:
-        """The stream, opened again with the last id whenever it breaks; its end is that of the subscription."""
+        """The stream, opened again with the last id whenever it breaks; its end is that of the subscription.
+
+        What the user came back for more after is dealt with. That is acknowledged about every second, and at once
+        where the service says that it waits for it.
+        """
         since, attempt = self.clock(), 0
-        acked, acked_at = last_id, since
+        dealt_with, acked_at = _DealtWith(last_id), since
         while True:
             attempt += 1
             parser = Parser()
-            parser.last_id = last_id
-            reply = yield Open(calls.open_stream(id, last_id))
+            parser.last_id = dealt_with.last_id
+            # To name the last event acknowledges it, which without `ack` is for the user to do.
+            reply = yield Open(calls.open_stream(id, dealt_with.last_id if ack else last_id))
             if isinstance(reply, Answer) and (refused := reply.error) is not None:
                 if refused.status not in BUSY | _GATEWAYS:
                     raise refused
@@ -209,15 +214,19 @@ class Flows:
                 if isinstance(reply, Answer):
                     while isinstance(piece := (yield Read()), bytes):
                         since, attempt = self.clock(), 0  # it lives, if only by a comment
+                        full = False
                         for sent in parser.feed(piece):
                             if sent.event == "end":
                                 return
-                            if (notification := _notification(sent)) is not None:
+                            full |= sent.event == "window"
+                            notification = _notification(sent)
+                            if notification is not None and (ack or not dealt_with.has(notification)):
                                 yield Give([notification])
-                            last_id = sent.id
-                        if ack and last_id != acked and self.clock() - acked_at >= ACK_SECONDS:
-                            yield from self.ask(calls.ack(id, last_id))
-                            acked, acked_at = last_id, self.clock()
+                                dealt_with.add(notification, sent.id)
+                        if ack and (full or self.clock() - acked_at >= ACK_SECONDS):
+                            for cursor in dealt_with.cursors():
+                                yield from self._ack_if_there(id, cursor)
+                            acked_at = self.clock()
                 reason = piece.reason if isinstance(piece, Lost) else "the stream ended"
                 error = UnreachableError(self.url, reason, sent=False)
                 asked = parser.retry_seconds
@@ -225,6 +234,14 @@ class Flows:
             if pause is None:
                 raise error
             yield Sleep(pause)
+
+    def _ack_if_there(self, id: str, cursor: str) -> Flow[None]:
+        """Acknowledge, unless the subscription was deleted: its stream says so."""
+        try:
+            yield from self.ask(calls.ack(id, cursor))
+        except ServiceError as error:
+            if error.status != 404:
+                raise
 
     # ------------------------------------------------------------------ filters
 
@@ -246,8 +263,35 @@ class Flows:
         return answers.read_backtest(answer)
 
 
+class _DealtWith:
+    """What the user has dealt with of a stream."""
+
+    def __init__(self, last_id: str) -> None:
+        self.last_id = last_id
+        self._acked = last_id
+        self._position = -1
+        self._redriven: list[int] = []  # not acknowledged yet
+
+    def has(self, notification: Notification) -> bool:
+        return not notification.redriven and notification.position <= self._position
+
+    def add(self, notification: Notification, id: str) -> None:
+        if notification.redriven:
+            self._redriven.append(notification.position)
+        else:
+            self.last_id, self._position = id, notification.position
+
+    def cursors(self) -> list[str]:
+        """What acknowledges all of it that was not before."""
+        cursors = [self.last_id] if self.last_id != self._acked else []
+        if self._redriven:
+            cursors.append(answers.REDRIVEN + ",".join(map(str, self._redriven)))
+        self._acked, self._redriven = self.last_id, []
+        return cursors
+
+
 def _notification(sent: ServerSent) -> Notification | None:
     """None for what the stream says besides notifications."""
     if sent.event not in ("message", "notification"):
         return None
-    return answers.notification_of(Answer(200, {}, sent.data.encode()).json)
+    return answers.notification_of(Answer(200, {}, sent.data.encode()).json, cursor=sent.id or None)

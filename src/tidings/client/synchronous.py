@@ -184,8 +184,10 @@ class Client:
     def stream(self, id: str, *, last_event_id: str = "", ack: bool = True) -> Iterator[answers.Notification]:
         """Notifications pushed as Server-Sent Events, resumed after the last one whenever the line breaks.
 
-        About every second those that were dealt with are acknowledged, unless `ack` is off: what is not comes
-        again to the next stream. It ends when the subscription is deleted.
+        A notification is dealt with when the next one is asked for; about every second those are acknowledged.
+        The one that you stop at is not: acknowledge it with `ack` and its `cursor`, or it comes again. With
+        `ack=False` you acknowledge all of them yourself; the service sends 1,000 and then waits for that. The stream
+        ends when the subscription is deleted.
         """
         return self._each(self._flows.stream(id, last_id=last_event_id, ack=ack))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
-import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -22,7 +23,12 @@ from tidings.model.domain import Domain, load_domains
 if TYPE_CHECKING:
     from tidings.overlay.process import NodeProcess
 
-MAX_LINE = 1 << 20
+MAX_LINE = 2 << 20  # bytes of a wish: any event that is taken fits, however it is written
+READ = 1 << 16  # bytes at a time
+MAX_UNREAD = 64 << 20  # bytes that wait for the client to read them
+LAST_LINES_S = 2.0  # for them to be read when the node ends
+Tell = Callable[[dict[str, Any]], None]
+
 PATIENCE_S = 8.0  # until a node that cannot join says so: joining takes two or three seconds, and one retry
 
 
@@ -67,6 +73,7 @@ def node(
       {"publish": {"symbol": "OTE", "price": 8.40}}
       {"unsubscribe": "dear"}
       {"poll": "dear", "limit": 10}      with --queued: events wait until they are asked for
+      {"status": true}                   how many peers it has, and what it dropped and why
 
     \b
     XML is published as text, filters are paths, and no domain is needed:
@@ -77,6 +84,7 @@ def node(
     \b
     A file with several domains makes a network of each; wishes then say "domain": "stocks".
     """
+    logging.basicConfig(format="tidings: %(message)s", level=logging.WARNING)
     asyncio.run(_run(system, _domains(system, domain), listen, join, log, queued, pace))
 
 
@@ -102,7 +110,8 @@ async def _run(
     from tidings.overlay.bluedove import MemoryLog, PublicationLog
     from tidings.overlay.codec import Codec
     from tidings.overlay.launch import BITS, launch_of, messages_of, node_of
-    from tidings.overlay.process import NodeProcess, split_address
+    from tidings.overlay.link import split_address
+    from tidings.overlay.process import NodeProcess
     from tidings.overlay.publication_log import FileLog
     from tidings.overlay.ring import hashed
 
@@ -112,12 +121,10 @@ async def _run(
         several = len(domains) > 1
         return FileLog(log.with_name(f"{log.stem}.{domain.name}{log.suffix}") if several else log)
 
-    codec = Codec(messages_of(system))
+    codec = Codec(messages_of(system), launch_of(system).bits)
     host, port = split_address(listen)
-    contact = None
     if join is not None:
         split_address(join)
-        contact = hashed(join, BITS)
     running: list[NodeProcess] = []
     try:
         server = await asyncio.start_server(lambda reader, writer: running[0].serve(reader, writer), host, port)
@@ -126,22 +133,25 @@ async def _run(
     address = f"{host}:{server.sockets[0].getsockname()[1]}"
     made = node_of(system, hashed(address, BITS), domains, Random(), log_of, queued=queued)
     ready = asyncio.Event()
+    output = Output()
 
     def tell(what: dict[str, Any]) -> None:
         if "ready" in what:
             ready.set()
-        _tell(what)
+        if not output.put(what):
+            process.drops.note(
+                "client does not read", f"{MAX_UNREAD:,} bytes wait for it; {next(iter(what))} is dropped"
+            )
 
     process = NodeProcess(made, address, codec, tell, pace=pace, host_of=launch_of(system).host_of)
     running.append(process)
-    if join is not None and contact is not None:
-        process.know(contact, join)
+    contact = process.know(join) if join is not None else None
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     process.start(contact)
-    threading.Thread(target=_read_wishes, args=(loop, process.on_line), daemon=True).start()
+    threading.Thread(target=_read_wishes, args=(loop, process.on_line, tell), daemon=True).start()
     complaints = None
     if join is not None:
         complaints = loop.create_task(_complain_until(ready, system, join, PATIENCE_S * pace))
@@ -150,6 +160,7 @@ async def _run(
         complaints.cancel()
     server.close()
     await process.stop()
+    output.close()
 
 
 async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s: float) -> None:
@@ -165,12 +176,15 @@ async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s:
             )
 
 
-def _read_wishes(loop: asyncio.AbstractEventLoop, wish: Callable[[str], None]) -> None:
+def _read_wishes(loop: asyncio.AbstractEventLoop, wish: Callable[[str], None], tell: Tell) -> None:
     """Lines of the input, whatever it is, until it ends; a node without a client goes on all the same."""
     taken = threading.Event()
 
     def take(line: bytes) -> None:
-        wish(line.decode("utf-8", "replace"))
+        if len(line) > MAX_LINE:
+            tell({"error": f"a wish has more than {MAX_LINE:,} bytes; it is left out"})
+        else:
+            wish(line.decode("utf-8", "replace"))
         taken.set()
 
     with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -184,15 +198,53 @@ def _read_wishes(loop: asyncio.AbstractEventLoop, wish: Callable[[str], None]) -
 def _lines_of_input() -> Iterator[bytes]:
     """By reading the descriptor: a thread that waits in `sys.stdin` when the process ends cannot let go of it."""
     left = b""
-    while read := os.read(0, MAX_LINE):
+    while read := os.read(0, READ):
         *lines, left = (left + read).split(b"\n")
         yield from lines
-        if len(left) >= MAX_LINE:  # is told as what it is: no JSON
-            yield left
-            left = b""
+        if len(left) >= MAX_LINE:  # no more of it is kept than shows that it is too long
+            left = left[: MAX_LINE + 1]
     yield left
 
 
-def _tell(what: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(what, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+class Output:
+    """Lines for the client, written by a thread: a client that does not read must not stop a node of a network."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._ended = False
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def put(self, what: dict[str, Any]) -> bool:
+        """Whether there was room for it."""
+        line = json.dumps(what, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        with self._changed:
+            if self._bytes + len(line) > MAX_UNREAD:
+                return False
+            self._bytes += len(line)
+            self._lines.append(line)
+            self._changed.notify()
+        return True
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):  # the client is gone, and the node goes on without it
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._lines or self._ended)
+                    if not self._lines:
+                        return
+                    line = self._lines.popleft()
+                left = memoryview(line)
+                while left:
+                    left = left[os.write(1, left) :]
+                with self._changed:
+                    self._bytes -= len(line)
+
+    def close(self) -> None:
+        """Wait a moment for what is not written yet."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join(LAST_LINES_S)

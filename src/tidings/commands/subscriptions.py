@@ -27,7 +27,9 @@ app = sub_app(
 )
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")]
-_STATES = {"active": "green", "paused": "yellow", "replaying": "cyan", "disabled": "red", "expired": "dim"}
+_STATES = {
+    "active": "green", "paused": "yellow", "replaying": "cyan", "suspended": "red", "disabled": "red", "expired": "dim",
+}  # fmt: skip
 
 
 @app.command("list")

@@ -31,7 +31,7 @@ def tail(
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Show notifications as they come, until Ctrl-C.
+    """Show notifications as they come, until Ctrl-C. Those of a subscription are acknowledged when they are shown.
 
     \b
       tidings tail dear
@@ -42,31 +42,48 @@ def tail(
     with (
         connected(url, token_file, patient=True) as client,
         contextlib.suppress(KeyboardInterrupt),
-        _watched(client, subscription, filter) as arriving,
+        _watched(client, subscription, filter) as watched,
     ):
-        for number, notification in enumerate(arriving, start=1):
+        for number, notification in enumerate(watched, start=1):
             if json or not console.is_terminal:
                 typer.echo(line_of(notification))
             else:
                 console.print(_shown(notification))
+            watched.shown = notification
             if number == count:
                 return
 
 
+class _Watched:
+    """Notifications as they come, and the last that was shown."""
+
+    def __init__(self, arriving: Iterator[Notification]) -> None:
+        self._arriving = arriving
+        self.shown: Notification | None = None
+
+    def __iter__(self) -> Iterator[Notification]:
+        return self._arriving
+
+
 @contextlib.contextmanager
-def _watched(client: Client, subscription: str, filter: str | None) -> Iterator[Iterator[Notification]]:
+def _watched(client: Client, subscription: str, filter: str | None) -> Iterator[_Watched]:
     if filter is None:
         found = client.subscription(subscription)
         if found.mode == "webhook":
             raise TidingsError(f"'{found.id}' posts to {found.url}; watch its filter: tidings tail {found.domain} '…'")
         typer.echo(f"{found.domain}: {found.filter}", err=True)
-        yield client.stream(found.id, ack=False)  # to watch is not to take
+        watched = _Watched(client.stream(found.id))
+        try:
+            yield watched
+        finally:
+            if watched.shown is not None and watched.shown.cursor is not None:
+                client.ack(found.id, watched.shown.cursor)
         return
     with about_filter(filter):
         tried = client.subscribe(subscription, filter, mode="sse", expires=KEPT, labels={"made-by": "tail"})
     typer.echo(f"{subscription}: {filter}; waiting for events from position {tried.filter_from} on", err=True)
     try:
-        yield client.stream(tried.id)
+        yield _Watched(client.stream(tried.id))
     finally:
         client.delete(tried.id)
 

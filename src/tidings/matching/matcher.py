@@ -19,6 +19,7 @@ from typing import Literal as Choice
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from tidings.matching.changing.fresh import Fresh
 from tidings.matching.changing.known_shapes import KnownShapes
@@ -183,6 +184,12 @@ class Matcher:
         with self._changing:
             state = self._indexed()
             self._swap(table_without(state, listed) if state.domain is None else state_without(state, listed))
+
+    def subscriptions(self) -> pa.Table:
+        """The subscriptions as a table with the columns id and filter, in no order."""
+        tables = [pa.table({"id": one.ids, "filter": one.filters}) for one in self._state.tables()]
+        empty: dict[str, Any] = {"id": pa.array([], pa.int64()), "filter": pa.array([], pa.string())}
+        return pa.concat_tables(tables) if tables else pa.table(empty)
 
     def replace_all(self, subscriptions: Any) -> None:
         """Have these subscriptions and no others."""

@@ -16,5 +16,6 @@ carries out the effects.
         _ring, _virtual (_down, _asks)  a place on the ring and in a group; links up and down, packets, degrading
         _rest                           a whole network at once, as joining would have left it
     process, launch       any of these as a process over TCP; publication_log: what a dispatcher must not lose
+        link, drops                     the way to one peer; what is dropped, counted by reason
     space, clusters       boxes and points; clusters of subscriptions as multicast groups
 """

@@ -35,7 +35,20 @@ from tidings.overlay.bluedove_messages import (
     TableNews,
     Taken,
 )
-from tidings.overlay.core import Active, Deliver, Effects, Event, Grow, Id, Message, Send, SetTimer, Tag
+from tidings.overlay.codec import MessageError
+from tidings.overlay.core import (
+    MAX_AHEAD_MS,
+    Active,
+    Deliver,
+    Effects,
+    Event,
+    Grow,
+    Id,
+    Message,
+    Send,
+    SetTimer,
+    Tag,
+)
 from tidings.overlay.matcher import Matcher, MatcherSettings
 from tidings.overlay.ring import hashed
 from tidings.overlay.segments import BEGINNING, Dimensions, Edge
@@ -185,6 +198,11 @@ class BlueDoveNode(Matcher):
             return len(self.sets[dimension])
         known = self.loads.get(matcher)
         return known[0].dimensions[dimension][0] if known is not None else 0
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        if isinstance(part, Copy) and part.version > (now_ms + MAX_AHEAD_MS) * 1_000:
+            raise MessageError("message: Copy is of a time to come")
 
     # Subscriptions
 

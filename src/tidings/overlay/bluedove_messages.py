@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidings.overlay.core import Event, Id
+from tidings.overlay.core import Event, Id, Name
 from tidings.overlay.gossip import GOSSIP_MESSAGES
-from tidings.overlay.segments import Edge
+from tidings.overlay.segments import Edge, Spot
 
 
 class Copy(NamedTuple):
     """A whole subscription, as a matcher holds it along one dimension."""
 
-    subscription: str
+    subscription: Name
     dispatcher: Id  # where its subscriber is
     text: str
     version: int
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 class Placed(NamedTuple):
     dimension: int
-    subscription: str
+    subscription: Name
     version: int
     edges: tuple[Edge, ...]  # of the dimension, as the matcher knows it
 
@@ -33,18 +33,18 @@ class Placed(NamedTuple):
 class Taken(NamedTuple):
     """A matcher holds these now (subscription, version), and has them from another matcher."""
 
-    copies: tuple[tuple[str, int], ...]
+    copies: tuple[tuple[Name, int], ...]
 
 
 class Remove(NamedTuple):
     """The subscription is given up, as it was in this version and before: along every dimension."""
 
-    subscription: str
+    subscription: Name
     version: int
 
 
 class Removed(NamedTuple):
-    subscription: str
+    subscription: Name
     version: int
 
 
@@ -59,7 +59,7 @@ class Match(NamedTuple):
 class Refused(NamedTuple):
     """This matcher does not hold, or not yet, what the event may satisfy."""
 
-    event: str
+    event: Name
     dimension: int
     edges: tuple[Edge, ...]
 
@@ -67,17 +67,17 @@ class Refused(NamedTuple):
 class Done(NamedTuple):
     """The event is matched, and every subscriber it satisfies has been told."""
 
-    event: str
+    event: Name
 
 
 class Notification(NamedTuple):
-    subscription: str
+    subscription: Name
     event: Event
 
 
 class Noted(NamedTuple):
-    subscription: str
-    event: str
+    subscription: Name
+    event: Name
 
 
 class LoadReport(NamedTuple):
@@ -101,14 +101,14 @@ class Handover(NamedTuple):
     """What belongs to a part of a dimension, for its next owner."""
 
     dimension: int
-    low: int
+    low: Spot
     copies: tuple[Copy, ...]
     edge: Edge | None  # the part's edge, where the giver does not wait to switch: it is leaving
 
 
 class HandedOver(NamedTuple):
     dimension: int
-    low: int
+    low: Spot
 
 
 class TableNews(NamedTuple):
@@ -119,14 +119,14 @@ class Rebuild(NamedTuple):
     """Whose subscriptions overlap a part of a dimension, whose owner is gone?"""
 
     dimension: int
-    low: int
-    high: int
+    low: Spot
+    high: Spot
     edges: tuple[Edge, ...]  # of the dimension, as who asks knows it
 
 
 class Rebuilt(NamedTuple):
     dimension: int
-    low: int
+    low: Spot
     copies: tuple[Copy, ...]
     edges: tuple[Edge, ...]  # of the dimension: perhaps the part is another's by now
 

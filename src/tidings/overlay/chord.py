@@ -22,7 +22,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import ClassVar, NamedTuple
 
-from tidings.overlay.core import Dispatching, Effects, Id, Message, NotMember, Ready, Send, SetTimer, Tag
+from tidings.overlay.codec import MessageError
+from tidings.overlay.core import Dispatching, Effects, Id, Message, Name, NotMember, Ready, Send, SetTimer, Tag
 from tidings.overlay.ring import between, within
 
 MAX_SILENT_ROUNDS = 3
@@ -44,12 +45,12 @@ class FindSuccessor(NamedTuple):
 
     key: Id
     origin: Id
-    request: str
+    request: Name
     hops: int
 
 
 class FoundSuccessor(NamedTuple):
-    request: str
+    request: Name
     key: Id
     successor: Id
     predecessor: Id  # the node that answers: its successor list is a joining node's first
@@ -58,11 +59,11 @@ class FoundSuccessor(NamedTuple):
 
 
 class AskState(NamedTuple):
-    why: str
+    why: Name
 
 
 class State(NamedTuple):
-    why: str
+    why: Name
     predecessor: Id | None
     successors: tuple[Id, ...]
 
@@ -167,6 +168,11 @@ class ChordNode(Dispatching):
             if neighbour is not None and neighbour != self._id:
                 effects.append(Send(neighbour, told))
         return effects
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        if isinstance(part, Leaving) and not part.successors:
+            raise MessageError("message: Leaving names no successor")
 
     def _on_leaving(self, sender: Id, message: Leaving, now_ms: int) -> Effects:
         leaving, predecessor, its = message

@@ -22,7 +22,8 @@ from random import Random
 from typing import ClassVar, Literal, NamedTuple
 
 from tidings.errors import SubscriptionError
-from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Message, Ready, Send, SetTimer, Tag
+from tidings.overlay.codec import MessageError
+from tidings.overlay.core import MAX_AHEAD_MS, Active, Deliver, Effects, Event, Id, Message, Ready, Send, SetTimer, Tag
 from tidings.overlay.ring import hashed
 from tidings.overlay.scribe import SCRIBE_MESSAGES, ScribeNode, ScribeSettings
 from tidings.overlay.space import Cells, Cluster, Division, Space
@@ -258,6 +259,18 @@ class ClusterNode(ScribeNode):
         """Whether a division, or a cluster of it, is so new that registering may go on."""
         newest = max((since for (*age, _), since in self._since.items() if tuple(age) == self.division.age), default=0)
         return max(newest, self._switched_ms) + self.options.settle_ms > now_ms
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        match part:
+            case Event():
+                self.space.content.record(part)
+            case Cells() if not self.space.has(part):
+                raise MessageError("message: Cells is no box of this domain's space")
+            case Known(division, ages_ms) if len(division.clusters) != len(ages_ms):
+                raise MessageError("message: Known has an age for each cluster")
+            case Summary(_, version) | Division(version) if version > now_ms + MAX_AHEAD_MS:
+                raise MessageError(f"message: {type(part).__name__} is of a time to come")
 
     # cb_publish: MGM
 

@@ -2,14 +2,35 @@
 
 Messages and effects are named tuples: immutable, so that a simulator may hand the same object to the receiver, and
 quick to make, for a simulation makes millions. Effects are carried out in the order of the list.
+
+The types of a message's fields are what the codec holds a message from the wire to (`tidings.overlay.codec`): an `int`
+is a count, from 0 and below 2^63; what has another range says so by `Within`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-Id: TypeAlias = int
+
+class Within(NamedTuple):
+    """The least and the most that an integer on the wire can be, or that a text's length can be."""
+
+    least: int
+    most: int
+
+
+class RingId(NamedTuple):
+    """Marks an id: its range is the ring's, which the codec is given."""
+
+
+MAX_BODY = 1 << 20  # bytes of an event as JSON
+MAX_AHEAD_MS = 86_400_000  # by which the clock of another node may be ahead: a day
+MAX_NAME = 256  # characters of the id of an event or of a subscription
+MAX_TEXT = 1 << 16  # characters of a filter
+
+Id: TypeAlias = Annotated[int, RingId()]
+Name: TypeAlias = Annotated[str, Within(0, MAX_NAME)]
 Message: TypeAlias = Any  # a named tuple of an overlay's `MESSAGES`
 Tag: TypeAlias = Any  # of a timer: any named tuple or text
 
@@ -56,8 +77,8 @@ Effects: TypeAlias = list[Effect]
 class Event(NamedTuple):
     """A published event: an id that nobody else gives, and its record as JSON."""
 
-    id: str
-    body: str
+    id: Name
+    body: Annotated[str, Within(1, MAX_BODY)]
 
 
 class NotMember(NamedTuple):
@@ -95,6 +116,12 @@ class PubSubNode(Node, Protocol):
     def leave(self, now_ms: int) -> Effects:
         """Hand everything over; the node is stopped once the effects are carried out."""
 
+    def check(self, part: Message, now_ms: int) -> None:
+        """Raise an error where a part of a message from the wire, of the right types, makes no sense here.
+
+        It is called for every named tuple in a message before `on_message` is; it changes nothing.
+        """
+
 
 @runtime_checkable
 class Polled(Protocol):
@@ -121,3 +148,6 @@ class Dispatching:
 
     def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
         return self._methods[type(message)](self, sender, message, now_ms)
+
+    def check(self, part: Message, now_ms: int) -> None:
+        """Raise an error where a part of a message from the wire makes no sense; see `PubSubNode.check`."""

@@ -14,10 +14,10 @@ from random import Random
 from typing import ClassVar, Literal, NamedTuple
 
 from tidings.errors import SubscriptionError
-from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Send, SetTimer, Tag
+from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Message, Name, Send, SetTimer, Tag
 from tidings.overlay.keys import Keys
 from tidings.overlay.pastry import PastryRoute
-from tidings.overlay.scribe import SCRIBE_MESSAGES, ScribeNode, ScribeSettings
+from tidings.overlay.scribe import SCRIBE_MESSAGES, Graft, ScribeNode, ScribeSettings
 
 Matching = Literal["leaf", "tree", "home"]
 
@@ -31,14 +31,14 @@ class DigestSettings(NamedTuple):
 
 class HomeStore(NamedTuple):
     group: Id
-    subscription: str
+    subscription: Name
     text: str
     remove: bool
 
 
 class HomeStored(NamedTuple):
     group: Id
-    subscription: str
+    subscription: Name
 
 
 class HomePublish(NamedTuple):
@@ -47,7 +47,7 @@ class HomePublish(NamedTuple):
 
 
 class HomeNotify(NamedTuple):
-    subscription: str
+    subscription: Name
     event: Event
 
 
@@ -130,6 +130,17 @@ class DigestNode(ScribeNode):
             return True
         record = self.keys.content.record(event)
         return any(self.keys.content.interest(text).holds(record) for text in wants)
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        match part:
+            case Event():
+                self.keys.content.record(part)
+            case Graft(_, wants):
+                for text in wants or ():
+                    self.keys.content.interest(text)
+            case HomeStore(_, _, text):
+                self.keys.content.interest(text)
 
     # Events
 

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidings.errors import DomainError, SubscriptionError, did_you_mean
-from tidings.overlay.core import Effects, Event, Id, Message, Polled, PubSubNode, Ready, Send, SetTimer, Tag
+from tidings.overlay.codec import MessageError, parts_of
+from tidings.overlay.core import Effects, Event, Id, Message, Name, Polled, PubSubNode, Ready, Send, SetTimer, Tag
 
 
 class InDomain(NamedTuple):
     """A message, or the tag of a timer, of one domain."""
 
-    network: str  # its name for all who place by the same system and declaration
+    network: Name  # its name for all who place by the same system and declaration
     content: Message
 
 
@@ -42,6 +43,18 @@ class DomainsNode:
 
     def leave(self, now_ms: int) -> Effects:
         return self._all((name, node.leave(now_ms)) for name, node in self._nodes.items())
+
+    def check(self, message: Message, now_ms: int) -> None:
+        """Raise an error where a message from the wire makes no sense to the domain that it is for."""
+        if not isinstance(message, InDomain):
+            raise MessageError(f"message: {type(message).__name__} is for no domain")
+        name = self._domains.get(message.network)
+        if name is None:
+            return
+        for part in parts_of(message.content):
+            if isinstance(part, InDomain):
+                raise MessageError("message: a domain's message is in another's")
+            self._nodes[name].check(part, now_ms)
 
     def on_message(self, sender: Id, message: InDomain, now_ms: int) -> Effects:
         name = self._domains.get(message.network)

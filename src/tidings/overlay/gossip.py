@@ -14,9 +14,11 @@ from math import log
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
-from tidings.overlay.core import Dispatching, Effects, Id, Message, Ready, Send, SetTimer, Tag
+from tidings.overlay.codec import MessageError
+from tidings.overlay.core import MAX_AHEAD_MS, Dispatching, Effects, Id, Message, Name, Ready, Send, SetTimer, Tag
 
 MAX_INTERVALS = 64  # that the mean is taken of
+MAX_MEMBERS = 4_096  # of which something is known; beyond them nobody new is, and frames have an end
 
 
 class GossipSettings(NamedTuple):
@@ -32,7 +34,7 @@ class Member(NamedTuple):
     generation: int
     version: int
     gone: bool
-    about: str  # what the layer above tells of it
+    about: Name  # what the layer above tells of it
 
     @property
     def age(self) -> tuple[int, int]:
@@ -49,7 +51,7 @@ class Syn(NamedTuple):
 class Ack(NamedTuple):
     newer: tuple[Member, ...]
     wanted: tuple[Id, ...]
-    table: Any  # the layer above's, where the digests differ; else None
+    table: tuple[Message, ...] | None  # the layer above's, where the digests differ; else None
     answer: bool  # whether the other side has something to send back
 
 
@@ -146,6 +148,11 @@ class GossipNode(Dispatching):
             self._detectors[sender].spoke(now_ms)
         return super().on_message(sender, message, now_ms)
 
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        if isinstance(part, Member) and max(part.age) > now_ms + MAX_AHEAD_MS:
+            raise MessageError(f"message: Member {part.id} is of a time to come; are its clock and --pace the same?")
+
     def _syn(self) -> Syn:
         known = tuple((member.id, member.generation, member.version) for member in self.members.values())
         return Syn(known, self.table_digest())
@@ -175,9 +182,10 @@ class GossipNode(Dispatching):
 
     def _learn(self, news: Member, now_ms: int) -> Effects:
         if news.id == self._id:
+            self._refute(news)
             return []
         known = self.members.get(news.id)
-        if known is not None and known.age >= news.age:
+        if (known is not None and known.age >= news.age) or (known is None and not self._has_room()):
             return []
         self.members[news.id] = news
         if news.id in self.convicts and news.age > self.convicts[news.id]:
@@ -190,6 +198,25 @@ class GossipNode(Dispatching):
             return self.met(news.id, now_ms) if known is None else []
         self._detectors[news.id].heard(now_ms)
         return []
+
+    def _refute(self, news: Member) -> None:
+        """Others have newer news of this node than it has given: be newer than those, unless it is leaving."""
+        mine = self.members[self._id]
+        if news.age > mine.age and not mine.gone:
+            self.members[self._id] = mine._replace(generation=news.generation, version=news.version + 1)
+
+    def _has_room(self) -> bool:
+        """Whether one more can be known; the oldest of those that are gone, or convicted, makes way for it."""
+        if len(self.members) < MAX_MEMBERS:
+            return True
+        lost = [one for one in self.members.values() if one.gone or one.id in self.convicts]
+        if not lost:
+            return False
+        oldest = min(lost, key=lambda one: one.age).id
+        del self.members[oldest]
+        self.convicts.pop(oldest, None)
+        self._detectors.pop(oldest, None)
+        return True
 
     # Time
 

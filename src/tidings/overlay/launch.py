@@ -37,7 +37,7 @@ from tidings.overlay.scribe import ScribeSettings
 from tidings.overlay.segments import Dimensions
 from tidings.overlay.sonnet import SonnetNode
 from tidings.overlay.sonnet_messages import SONNET_MESSAGES
-from tidings.overlay.sonnet_paths import HOST_BITS, Paths, host_of
+from tidings.overlay.sonnet_paths import HOST_BITS, RING_BITS, Paths, host_of
 from tidings.overlay.sonnet_settings import SonnetSettings
 from tidings.overlay.space import Space
 from tidings.rendezvous.placements import chord, clusters, digests, opchord
@@ -56,6 +56,7 @@ class Launch(NamedTuple):
     make: Callable[[Id, Content, Random, PublicationLog], PubSubNode]
     messages: tuple[type, ...]
     host_of: Callable[[Id], Id] = lambda id: id  # the node that an id in a message lies with
+    bits: int = BITS  # of the ids in a message
     queued: Callable[[Id, Content, Random, PublicationLog], PubSubNode] | None = None  # keeps what it would deliver
 
 
@@ -155,7 +156,7 @@ def _sonnet(variant: Variant) -> Launch:
     def make(id: Id, content: Content, random: Random, log: PublicationLog) -> PubSubNode:
         return SonnetNode(id, random, Paths(variant), SonnetSettings(), log=log)
 
-    return Launch(make, SONNET_MESSAGES, host_of)
+    return Launch(make, SONNET_MESSAGES, host_of, RING_BITS)
 
 
 LAUNCHES: dict[str, Launch] = {

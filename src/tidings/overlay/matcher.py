@@ -36,8 +36,9 @@ from tidings.overlay.bluedove_messages import (
     TableNews,
     Taken,
 )
-from tidings.overlay.core import Effects, Id, Message, Send, SetTimer, Tag
-from tidings.overlay.gossip import GossipNode, GossipSettings
+from tidings.overlay.codec import MessageError
+from tidings.overlay.core import MAX_AHEAD_MS, Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.overlay.gossip import Ack, GossipNode, GossipSettings
 from tidings.overlay.segments import END, Dimensions, Edge, Segment, SegmentTable, spans_touch
 
 SERVE, REPORT, TRIM = "serve", "report", "trim"
@@ -49,6 +50,7 @@ class MatcherSettings(NamedTuple):
     service_ms: Callable[[int], float] = lambda subscriptions: 0.0
     report_ms: int = 1_000
     expire_ms: int = 30_000  # copies that no dispatcher repeats
+    unheard_ms: int = 20_000  # after which a node that owns a segment, and that gossip does not know, is taken for none
     handover_ms: int = 3_000  # after which a split that was not finished is given up
 
 
@@ -87,12 +89,31 @@ class Matcher(GossipNode):
         self._served = [0] * dimensions.count
         self._reported: tuple[tuple[int, int, float, float], ...] = ()
         self._giving: dict[tuple[int, int], _Giving] = {}
+        self._unheard: dict[Id, int] = {}  # owners of segments that are no members, since when
         self._recoveries: dict[tuple[int, int], _Recovery] = {}
         self._complete: set[tuple[int, int]] = set()  # parts of which it has had everything, since it started
         self._untold: dict[str, tuple[Id, set[tuple[str, Id]]]] = {}  # event → its dispatcher, and who was not told yet
 
     def matcher_timers(self) -> Effects:
         return [SetTimer(self.matching.report_ms, REPORT), SetTimer(self.matching.expire_ms // 3, TRIM)]
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        if getattr(part, "dimension", 0) >= self.dimensions.count:
+            raise MessageError(f"message: {type(part).__name__} names dimension {part.dimension}, which there is not")
+        match part:
+            case Event():
+                self.dimensions.content.record(part)
+            case Copy(text=text):
+                self.dimensions.spans(text)
+            case LoadReport(figures) if len(figures) != self.dimensions.count:
+                raise MessageError("message: LoadReport has figures for each dimension")
+            case Ack(table=table) if not all(isinstance(edge, Edge) for edge in table or ()):
+                raise MessageError("message: Ack.table is of edges")
+            case Rebuild(low=low, high=high) if low >= high:
+                raise MessageError("message: Rebuild asks for no part of a dimension")
+            case Edge(version=version) if version > now_ms + MAX_AHEAD_MS:
+                raise MessageError("message: Edge is of a time to come")
 
     # Subscriptions
 
@@ -470,12 +491,15 @@ class Matcher(GossipNode):
         return self._announce(tuple(merged), now_ms) if merged else []
 
     def _inherit_orphans(self, now_ms: int) -> Effects:
-        """Segments whose owner was lost before its edge was known here."""
+        """Segments whose owner was lost before its edge was known here, or of which nobody has ever heard."""
         present = {self.id, *self.others()}
         owners = {edge.owner for edge in self.table.edges.values() if not edge.removed and edge.owner not in present}
+        self._unheard = {id: self._unheard.get(id, now_ms) for id in owners if id not in self.members}
         effects: Effects = []
         for owner in sorted(owners):
-            if owner in self.convicts or (owner in self.members and self.members[owner].gone):
+            known = self.members.get(owner)
+            unheard = known is None and now_ms - self._unheard[owner] > self.matching.unheard_ms
+            if owner in self.convicts or (known is not None and known.gone) or unheard:
                 effects += self.parted(owner, now_ms)
         return effects
 

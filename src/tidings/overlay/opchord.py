@@ -19,6 +19,7 @@ from typing import ClassVar, NamedTuple
 from tidings.errors import SubscriptionError
 from tidings.model.subscription_id import SubscriptionId, SubscriptionIdCodec
 from tidings.overlay.chord import STABILIZE, ChordNode, ChordSettings, Route
+from tidings.overlay.codec import MessageError
 from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Message, Send, SetTimer, Tag
 from tidings.overlay.lists import Arc, Lists, touches
 from tidings.overlay.opchord_messages import (
@@ -219,6 +220,29 @@ class OPChordNode(ChordNode):
         if not before.intervals or not after.intervals:  # NULL alone
             return True, True
         return before.intervals[0][0] != after.intervals[0][0], before.intervals[-1][1] != after.intervals[-1][1]
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        match part:
+            case Event():
+                self.lists.content.record(part)
+            case Entry(subscription, channel, text, box, _):
+                self.codec.decode(subscription)
+                conjunctions = self.lists.conjunctions(text)
+                if box >= len(conjunctions) or channel not in conjunctions[box].arcs:
+                    raise MessageError(f"message: Entry names box {box}, channel {channel}, which its filter lacks")
+            case Arc(_, length) if length > self._mask:
+                raise MessageError("message: Arc is longer than the ring")
+            case Collect(_, channel) | Collected(_, channel, _) if channel >= self.lists.channels:
+                raise MessageError(f"message: there is no channel {channel}")
+            case Collected(_, _, subscriptions):
+                for subscription in subscriptions:
+                    self.codec.decode(subscription)
+            case Matched(subscription) | Told(subscription):
+                self.codec.decode(subscription)
+            case Copies(entries, left_ms):
+                if len(entries) != len(left_ms) or any(left > 3 * self.options.refresh_ms for left in left_ms):
+                    raise MessageError("message: Copies says wrongly how long its entries are kept")
 
     # Walks: at the nodes that own the arc
 

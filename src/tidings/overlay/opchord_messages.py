@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 from tidings.overlay.chord import CHORD_MESSAGES
-from tidings.overlay.core import Event, Id
+from tidings.overlay.core import Event, Id, Name, Within
 from tidings.overlay.lists import Arc
+
+Packed: TypeAlias = Annotated[int, Within(0, 1 << 128)]  # c1, c2, c3 of a subscription in one number
+Left: TypeAlias = Annotated[int, Within(-(1 << 40), 1 << 40)]  # of a time that may be over
 
 
 class Entry(NamedTuple):
     """A subscription in an attribute's list. The filter's text says which values: the newest version is right."""
 
-    subscription: int  # c1, c2, c3 in one number
+    subscription: Packed
     channel: int
     text: str
     box: int
@@ -57,28 +60,28 @@ class CollectFor(NamedTuple):
 
 
 class Collected(NamedTuple):
-    event: str
+    event: Name
     channel: int
-    subscriptions: tuple[int, ...]
+    subscriptions: tuple[Packed, ...]
 
 
 class Matched(NamedTuple):
     """For the owner of a subscription: an event matches it."""
 
-    subscription: int
+    subscription: Packed
     event: Event
 
 
 class Told(NamedTuple):
-    subscription: int
-    event: str
+    subscription: Packed
+    event: Name
 
 
 class Copies(NamedTuple):
     """Entries for a successor to keep in case, or for a node that joins to own (`handover`)."""
 
     entries: tuple[Entry, ...]
-    left_ms: tuple[int, ...]  # until they run out: copying does not prolong what its owner has given up
+    left_ms: tuple[Left, ...]  # until they run out: copying does not prolong what its owner has given up
     handover: bool
 
 

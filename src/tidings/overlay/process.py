@@ -2,38 +2,65 @@
 
 A frame is its length in four bytes and then JSON: {"from": id, "book": {id: address}, "message": {…}}. A node's id is a
 hash of its address, which nobody can turn back: so whoever names nodes in a message tells in its `book` where
-they are. Frames, queues and books are bounded; a peer that breaks the rules is cut off. There is no secrecy and no
-proof of identity here: nodes trust the network that they listen on.
+they are, the sender always among them. There is no secrecy and no proof of identity here: nodes trust the network that
+they listen on. But nothing that comes from it is believed to be what it should be:
+
+    a frame        is bounded, and has to come within FRAME_S; another one ends its connection
+    a message      is held to the types of its fields, and to what makes sense to the node; another one is dropped
+    connections    are bounded: where there are too many, the one that was silent for longest makes way
+    what is sent   is bounded, frame by frame and peer by peer; what is too much comes back as undelivered
+
+What is dropped is counted by reason and logged (`tidings.overlay.drops`).
 
     client → node   {"subscribe": "id", "filter": "…"}   {"unsubscribe": "id"}   {"publish": {…}, "id": "…"}
                     a document of XML is published as its text: {"publish": "<rss>…"}
                     with "domain": "…" where the node has several
+                    {"status": true}
     node → client   {"ready": "host:port"}   {"active": "id"}   {"error": "…"}
                     {"delivered": "id", "event": {…}, "id": "…"}
+                    {"status": "host:port", "peers": 3, "dropped": {"reason": 1}}
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import struct
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
-from tidings.errors import TidingsError
-from tidings.overlay.codec import Codec, MessageError, plain
-from tidings.overlay.core import Active, Deliver, Effects, Event, Id, Message, Ready, Send, SetTimer
+from tidings.errors import EventError, SubscriptionError, TidingsError
+from tidings.overlay.codec import Codec, MessageError, plain, read_json
+from tidings.overlay.core import (
+    MAX_BODY,
+    MAX_NAME,
+    MAX_TEXT,
+    Active,
+    Deliver,
+    Effects,
+    Event,
+    Id,
+    Message,
+    Ready,
+    Send,
+    SetTimer,
+)
 from tidings.overlay.domains import DomainsNode
+from tidings.overlay.drops import Drops
+from tidings.overlay.launch import BITS
+from tidings.overlay.link import LENGTH, MAX_FRAME, MAX_QUEUE, Link, split_address
+from tidings.overlay.ring import hashed
 
-MAX_FRAME = 1 << 20
-MAX_QUEUE = 4_096  # frames to one peer
 POLLED = 100  # events that one wish asks for, where it does not say
 MAX_BOOK = 65_536  # addresses that are remembered
-CONNECT_S = 2.0
-_LENGTH = struct.Struct(">I")
+MAX_CONNECTIONS = 512  # of peers
+FRAME_S = 10.0  # from the first byte of a frame to its last, and to the first frame of a connection
+MAX_READING_BYTES = 4 * MAX_FRAME  # of frames that are under way
+SMALL_FRAME = 1 << 16  # bytes, of which every connection may have as many under way
+MAX_EARLY = 16 << 20  # characters of wishes that wait
+TIMER_AGAIN_MS = 1_000  # after which a timer that failed is tried again
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -53,25 +80,33 @@ class NodeProcess:
     ) -> None:
         self.node = node
         self.address = address
+        self.drops = Drops(time.monotonic)
         self._codec = codec
         self._tell = tell
         self._host_of = host_of  # of an id in a message
         self._pace = pace  # of the node's clock: 0.5 lets it run twice as fast
-        self._book: dict[Id, str] = {node.id: address}
-        self._links: dict[Id, _Link] = {}
+        self._book: dict[Id, str] = {node.id: address}  # in the order in which they were last named
+        self._links: dict[Id, Link] = {}
         self._began = time.time() - time.monotonic()
         self._events = 0
         self._early: list[str] | None = []  # wishes that came before the node was ready; None: it is
-        self._incoming: set[asyncio.StreamWriter] = set()
+        self._incoming: dict[asyncio.StreamWriter, None] = {}  # in the order of their last frames
+        self._reading = _Budget(MAX_READING_BYTES)
         self.stopped = asyncio.Event()
 
     def now_ms(self) -> int:
         """Of the wall, so that a node that comes back is newer than it was, but never backwards."""
         return int((self._began + time.monotonic()) * 1_000 / self._pace)
 
-    def know(self, id: Id, address: str) -> None:
-        if id not in self._book and len(self._book) < MAX_BOOK:
+    def know(self, address: str) -> Id:
+        """Remember where a node is; the one that was named longest ago makes way. Returns its id."""
+        id = hashed(address, BITS)
+        if id != self.node.id:
+            self._book.pop(id, None)
+            if len(self._book) >= MAX_BOOK:
+                del self._book[next(known for known in self._book if known != self.node.id)]
             self._book[id] = address
+        return id
 
     # Effects
 
@@ -96,30 +131,54 @@ class NodeProcess:
                     for line in early:
                         loop.call_soon(self.on_line, line)
 
+    def _try(self, what: str, act: Callable[[], Effects]) -> bool:
+        """Let the node act; where it fails, that is counted and logged, and the process goes on. Whether it did not."""
+        try:
+            self._do(act())
+        except Exception as error:
+            self.drops.note("failed", f"{what}: {type(error).__name__}: {error}")
+            return False
+        return True
+
     def _on_timer(self, tag: Any) -> None:
-        if not self.stopped.is_set():
-            self._do(self.node.on_timer(tag, self.now_ms()))
+        if self.stopped.is_set() or self._try(f"timer {tag}", lambda: self.node.on_timer(tag, self.now_ms())):
+            return
+        # What a node does again and again it would never do again: its timer is set where the last one ends.
+        asyncio.get_running_loop().call_later(TIMER_AGAIN_MS * self._pace / 1_000, self._on_timer, tag)
 
     def _send(self, to: Id, message: Message) -> None:
         if to == self.node.id:  # a node may address itself: the network would bring it back
             loop = asyncio.get_running_loop()
-            loop.call_soon(lambda: self._do(self.node.on_message(to, message, self.now_ms())))
+            act = partial(self.node.on_message, to, message)
+            loop.call_soon(lambda: self._try(_kind(message), lambda: act(self.now_ms())))
             return
         address = self._book.get(to)
         if address is None:
             self._undelivered(to, message)
             return
-        link = self._links.get(to)
-        if link is None:
-            link = self._links[to] = _Link(address, self._frame, lambda lost: self._undelivered(to, lost))
-        link.send(message)
+        frame = self._frame(message)
+        if len(frame) > LENGTH.size + MAX_FRAME:
+            self.drops.note("too large to send", f"{_kind(message)} for {address} has {len(frame):,} bytes")
+            return
+        if to not in self._links:
+            self._links[to] = Link(address, partial(self._on_lost, to, address))
+        self._links[to].send(message, frame)
+
+    def _on_lost(self, to: Id, address: str, messages: list[Message], why: str) -> None:
+        if why == "peer out of reach":  # which nodes find out all the time, and repair
+            self._links.pop(to, None)
+        else:
+            self.drops.note(why, f"{address}: {len(messages):,} messages for it are dropped")
+        for message in messages:
+            self._undelivered(to, message)
 
     def _undelivered(self, to: Id, message: Message) -> None:
         """Soon, not at once: the node is in the middle of something."""
 
         def tell() -> None:
             if not self.stopped.is_set():
-                self._do(self.node.on_undelivered(to, message, self.now_ms()))
+                what = f"undelivered {_kind(message)}"
+                self._try(what, lambda: self.node.on_undelivered(to, message, self.now_ms()))
 
         asyncio.get_running_loop().call_soon(tell)
 
@@ -129,48 +188,76 @@ class NodeProcess:
         named = {str(id): self._book[id] for id in ids if id in self._book}
         named[str(self.node.id)] = self.address
         body = json.dumps({"from": self.node.id, "book": named, "message": written}, separators=(",", ":")).encode()
-        if len(body) > MAX_FRAME:
-            raise MessageError(f"message: {len(body):,} bytes, and {MAX_FRAME:,} are the most")
-        return _LENGTH.pack(len(body)) + body
+        return LENGTH.pack(len(body)) + body
 
     # What comes in
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Frames of one peer, until it goes or breaks the rules."""
-        self._incoming.add(writer)
+        peer = "{}:{}".format(*(writer.get_extra_info("peername") or ("?", "?"))[:2])
+        self._make_room()
+        self._incoming[writer] = None
         try:
+            async with asyncio.timeout(FRAME_S):
+                first = await reader.readexactly(1)
             while not self.stopped.is_set():
-                (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-                if length > MAX_FRAME:
-                    return
-                self._on_frame(await reader.readexactly(length))
-        except (MessageError, asyncio.IncompleteReadError, ConnectionError):
-            return
+                self._on_frame(peer, await self._read_frame(reader, first))
+                if writer in self._incoming:  # else it was closed for others
+                    self._incoming[writer] = self._incoming.pop(writer)
+                first = await reader.readexactly(1)
+        except TidingsError as error:
+            self.drops.note("bad frame", f"{peer} is cut off: {error}")
+        except TimeoutError:
+            self.drops.note("slow frame", f"{peer} is cut off: a frame has to come within {FRAME_S:g} s")
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
+            return  # the peer is gone, or the node: asyncio would log what it cancels itself
         finally:
-            self._incoming.discard(writer)
+            self._incoming.pop(writer, None)
             writer.close()
 
-    def _on_frame(self, body: bytes) -> None:
+    async def _read_frame(self, reader: asyncio.StreamReader, first: bytes) -> bytes:
+        async with asyncio.timeout(FRAME_S):
+            (length,) = LENGTH.unpack(first + await reader.readexactly(LENGTH.size - 1))
+            if length > MAX_FRAME:
+                raise MessageError(f"message: a frame of {length:,} bytes, and {MAX_FRAME:,} are the most")
+            if length <= SMALL_FRAME:
+                return await reader.readexactly(length)
+            async with self._reading.of(length):
+                return await reader.readexactly(length)
+
+    def _make_room(self) -> None:
+        while len(self._incoming) >= MAX_CONNECTIONS:
+            silent = next(iter(self._incoming))
+            del self._incoming[silent]
+            silent.close()
+            self.drops.note("too many connections", f"{MAX_CONNECTIONS} are the most; the most silent one is cut off")
+
+    def _on_frame(self, peer: str, body: bytes) -> None:
+        frame = read_json(body)
+        match frame:
+            case {"from": int(sender), "book": dict(book), "message": dict(written)} if len(frame) == 3:
+                known = _read_book(book)
+            case _:
+                raise MessageError('message: a frame is {"from": id, "book": {id: address}, "message": {…}}')
+        if sender not in known:
+            raise MessageError("message: the book of a frame says where its sender is")
         try:
-            frame = json.loads(body)
-            sender, book = int(frame["from"]), frame["book"]
-            message = self._codec.from_plain(frame["message"])
-            known = {int(id): str(address) for id, address in book.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise MessageError(f"message: a frame that is none: {error}") from None
-        for id, address in known.items():
-            self.know(id, address)
-        try:
-            self._do(self.node.on_message(sender, message, self.now_ms()))
-        except (TidingsError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise MessageError(f"message: {type(message).__name__} makes no sense: {error}") from None
+            message = self._codec.from_plain(written)
+            self.node.check(message, self.now_ms())
+        except (TidingsError, ValueError) as error:
+            self.drops.note("bad message", f"from {peer} ({known[sender]}): {error}")
+            return
+        for address in known.values():
+            self.know(address)
+        act = partial(self.node.on_message, sender, message)
+        self._try(f"{_kind(message)} from {known[sender]}", lambda: act(self.now_ms()))
 
     def on_line(self, line: str) -> None:
         """A wish of the client; one that comes before the node is ready waits until then."""
         try:
             if self._early is not None:
-                if len(self._early) == MAX_QUEUE:
-                    raise TidingsError(f"{MAX_QUEUE:,} wishes wait until this node has joined; wait for it")
+                if len(self._early) == MAX_QUEUE or sum(map(len, self._early)) + len(line) > MAX_EARLY:
+                    raise TidingsError(f"{len(self._early):,} wishes wait until this node has joined; wait for it")
                 self._early.append(line)
                 return
             wish = json.loads(line)
@@ -179,6 +266,8 @@ class NodeProcess:
                 raise TidingsError(f'"domain" is a name, not {json.dumps(domain)}')
             match wish:
                 case {"subscribe": str(name), "filter": str(text)}:
+                    _check_length("subscription's id", name, MAX_NAME)
+                    _check_length("filter", text, MAX_TEXT)
                     self._do(self.node.subscribe(name, text, self.now_ms(), domain))
                 case {"unsubscribe": str(name)}:
                     self._do(self.node.unsubscribe(name, self.now_ms()))
@@ -188,19 +277,32 @@ class NodeProcess:
                         raise TidingsError(f'"limit" is a number of events, 1 or more, not {json.dumps(limit)}')
                     self._do(self.node.poll(name, limit))
                 case {"publish": dict() | str() as record}:
-                    self._events += 1
-                    id = str(wish.get("id", f"{self.node.id:x}-{self.now_ms():x}-{self._events}"))
-                    self._do(self.node.publish(Event(id, json.dumps(record)), self.now_ms(), domain))
+                    self._do(self.node.publish(self._event(record, wish.get("id")), self.now_ms(), domain))
+                case {"status": _}:
+                    self._tell({"status": self.address, "peers": len(self._links), "dropped": dict(self.drops.counts)})
                 case _:
                     raise TidingsError(
-                        'write {"subscribe": id, "filter": text}, {"unsubscribe": id}, {"publish": {…}} or {"poll": id}'
+                        'write {"subscribe": id, "filter": text}, {"unsubscribe": id}, {"publish": {…}}, {"poll": id} '
+                        'or {"status": true}'
                     )
-        except (TidingsError, ValueError) as error:
+        except (TidingsError, ValueError, RecursionError) as error:
             self._tell({"error": " ".join(str(error).split("\n"))})
+
+    def _event(self, record: Any, given: Any) -> Event:
+        """The event that a client publishes; raises EventError where no frame could carry it."""
+        self._events += 1
+        id = str(given) if given is not None else f"{self.node.id:x}-{self.now_ms():x}-{self._events}"
+        _check_length("event's id", id, MAX_NAME)
+        body = json.dumps(record)
+        if len(body) > MAX_BODY:
+            raise EventError(
+                f"the event has {len(body):,} bytes as JSON, and {MAX_BODY:,} are the most; make it smaller"
+            )
+        return Event(id, body)
 
     async def stop(self, *, grace_s: float = 1.0) -> None:
         """Leave: hand over what there is to hand over, and wait a moment for it to be sent."""
-        self._do(self.node.leave(self.now_ms()))
+        self._try("leaving", lambda: self.node.leave(self.now_ms()))
         until = time.monotonic() + grace_s
         while time.monotonic() < until and any(link.is_busy for link in self._links.values()):
             await asyncio.sleep(0.02)
@@ -211,68 +313,49 @@ class NodeProcess:
             writer.close()
 
 
-class _Link:
-    """The way to one peer: one connection at a time, made when there is something to send."""
+class _Budget:
+    """Bytes that may be read at a time; who wants more waits."""
 
-    def __init__(self, address: str, frame: Callable[[Message], bytes], undelivered: Callable[[Message], None]) -> None:
-        self._host, self._port = split_address(address)
-        self._frame = frame
-        self._undelivered = undelivered
-        self._queue: deque[Message] = deque()
-        self._writer: asyncio.StreamWriter | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._changed = asyncio.Condition()
 
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._queue) or (self._task is not None and not self._task.done())
-
-    def send(self, message: Message) -> None:
-        if len(self._queue) >= MAX_QUEUE:
-            self._undelivered(message)
-            return
-        self._queue.append(message)
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def _run(self) -> None:
-        while self._queue:
-            try:
-                if self._writer is None or self._writer.is_closing():
-                    await self._connect()
-                assert self._writer is not None
-                self._writer.write(self._frame(self._queue[0]))
-                await asyncio.wait_for(self._writer.drain(), CONNECT_S)
-                self._queue.popleft()
-            except (OSError, TimeoutError):
-                self.close()
-                lost, self._queue = self._queue, deque()
-                for message in lost:
-                    self._undelivered(message)
-
-    async def _connect(self) -> None:
-        opened = asyncio.open_connection(self._host, self._port)
-        reader, writer = await asyncio.wait_for(opened, CONNECT_S)
-        self._writer = writer
-        self._watching = asyncio.get_running_loop().create_task(self._watch(reader, writer))
-
-    async def _watch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Peers do not answer on this connection: whatever can be read of it is its end."""
-        with contextlib.suppress(OSError):
-            await reader.read(1)
-        writer.close()
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+    @asynccontextmanager
+    async def of(self, wanted: int) -> AsyncIterator[None]:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._left >= wanted)
+            self._left -= wanted
+        try:
+            yield
+        finally:
+            self._left += wanted
+            async with self._changed:
+                self._changed.notify_all()
 
 
-def split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise TidingsError(f"{address!r} is no address; write host:port")
-    return host, int(port)
+def _read_book(book: dict[str, Any]) -> dict[Id, str]:
+    """Where nodes are, by their ids, which follow from where they are."""
+    known: dict[Id, str] = {}
+    for written, address in book.items():
+        if not isinstance(address, str):
+            raise MessageError(f"message: the book says that a node is at a {type(address).__name__}")
+        split_address(address)
+        id = hashed(address, BITS)
+        if written != str(id):
+            raise MessageError(f"message: the book says that node {written[:40]} is at {address}, which is node {id}")
+        known[id] = address
+    return known
+
+
+def _check_length(what: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise SubscriptionError(f"the {what} has {len(text):,} characters, and {most:,} are the most")
+
+
+def _kind(message: Message) -> str:
+    """The names of a message and of those in it."""
+    inner = next((item for item in message if hasattr(item, "_fields")), None)
+    return type(message).__name__ + ("" if inner is None else f" {_kind(inner)}")
 
 
 def _numbers(written: Any) -> Iterable[int]:

@@ -10,20 +10,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 from tidings.model.filter.sets import ValueSet, line, ordinal
 from tidings.model.filter.tree import Path
 from tidings.overlay.content import REMEMBERED, Content
-from tidings.overlay.core import Event, Id
+from tidings.overlay.core import Event, Id, Within
 from tidings.overlay.ring import hashed
 
 BEGINNING, END = -(1 << 80), 1 << 80  # before and after every place
 
+Spot: TypeAlias = Annotated[int, Within(BEGINNING, END)]
+
 
 class Edge(NamedTuple):
     dimension: int
-    low: int
+    low: Spot
     version: int
     owner: Id
     ready: bool  # whether the owner holds all that belongs there

@@ -13,12 +13,25 @@ from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
 from tidings.overlay.bluedove import MemoryLog, PublicationLog
-from tidings.overlay.chord import STABILIZE, FoundSuccessor, Route, State
+from tidings.overlay.chord import STABILIZE, FoundSuccessor, Leaving, Route, State
+from tidings.overlay.codec import MessageError
 from tidings.overlay.core import Active, Deliver, Dispatching, Effects, Event, Id, Message, Ready, Send, SetTimer, Tag
 from tidings.overlay.ring import hashed
 from tidings.overlay.sonnet_asks import Degrade, Linked, NeedGroup, Received, Told, Upgrade
-from tidings.overlay.sonnet_messages import Done, NoGroup, Packet, Refused, ToGroup, Virtual
-from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Paths, host_of, node_bits, zero_lineage
+from tidings.overlay.sonnet_messages import (
+    Cast,
+    CastFromFirst,
+    Done,
+    NoGroup,
+    Packet,
+    Refused,
+    Register,
+    Row,
+    ToGroup,
+    Unregister,
+    Virtual,
+)
+from tidings.overlay.sonnet_paths import HOST_BITS, Lineage, Paths, group_digest, host_of, node_bits, zero_lineage
 from tidings.overlay.sonnet_settings import SonnetSettings
 from tidings.overlay.sonnet_virtual import VirtualNode
 
@@ -179,6 +192,21 @@ class SonnetNode(Dispatching):
             node.degraded_from = None
             return []
         return self._remove(node, now_ms)
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        match part:
+            case Event():
+                self.paths.document(part)
+            case Packet(_, entries, mask):
+                self.paths.header(entries, mask)
+            case Row(group=group) | Register(group=group) | Unregister(group=group) | ToGroup(group=group):
+                group_digest(group, self.paths.variant)
+            case Cast(payload=payload) | CastFromFirst(payload=payload):
+                if not isinstance(payload, Packet | Row | Unregister):
+                    raise MessageError(f"message: a {type(payload).__name__} is not cast in a group")
+            case Leaving(successors=()):
+                raise MessageError("message: Leaving names no successor")
 
     # Packets
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 from tidings.overlay.chord import CHORD_MESSAGES
-from tidings.overlay.core import Event, Id, Message
+from tidings.overlay.core import Event, Id, Message, Within
+
+Bits: TypeAlias = Annotated[int, Within(0, (1 << 128) - 1)]  # of a digest, or of a part of one
+Limit: TypeAlias = Annotated[int, Within(0, 1 << 176)]  # of a range of the ring: its end is the ring's at most
 
 
 class Virtual(NamedTuple):
@@ -27,7 +30,7 @@ class Refused(NamedTuple):
 class ToGroup(NamedTuple):
     """For some member of a group, by way of the ring. `wrapped`: there was none from the first key tried to the end."""
 
-    group: int
+    group: Bits
     wrapped: bool
     payload: Message
 
@@ -35,15 +38,15 @@ class ToGroup(NamedTuple):
 class NoGroup(NamedTuple):
     """Nobody is in the group that this was for."""
 
-    group: int
+    group: Bits
     payload: Message
 
 
 class Cast(NamedTuple):
     """For every member in [low, limit) of the ring. `number`: who has told all of its part says so; 0: need not."""
 
-    low: Id
-    limit: Id
+    low: Limit
+    limit: Limit
     number: int
     payload: Message
 
@@ -57,7 +60,7 @@ class Done(NamedTuple):
 class CastFromFirst(NamedTuple):
     """For the first member of the group, to be cast up to the sender."""
 
-    limit: Id
+    limit: Limit
     number: int
     payload: Message
 
@@ -83,7 +86,7 @@ class Offer(NamedTuple):
 class Register(NamedTuple):
     """The sender is of a group that hangs below the receiver's, scores the receiver, and tells its group's size."""
 
-    group: int
+    group: Bits
     score: float
     size: float
 
@@ -100,14 +103,14 @@ class Registered(NamedTuple):
 class Unregister(NamedTuple):
     """The sender is no longer served by the receiver. `gone`: it was the last of its group."""
 
-    group: int
+    group: Bits
     gone: bool
 
 
 class Row(NamedTuple):
     """A group that hangs below: a member, if known; how long ago it was heard of; whether all of us know; its size."""
 
-    group: int
+    group: Bits
     member: Id | None
     age_ms: int
     spread: bool
@@ -129,8 +132,8 @@ class Packet(NamedTuple):
     """An event on its way down, with its header: a digest for each distinct path, and the content of all names."""
 
     event: Event
-    entries: tuple[int, ...]
-    mask: int
+    entries: tuple[Bits, ...]
+    mask: Bits
     attempt: int = 0  # when its publisher sent it: what is not confirmed is sent again
     number: int = 0  # as in a cast
 

@@ -41,6 +41,7 @@ from tidings.rendezvous.sonnet_digest import (
 HOST_BITS = 48
 RING_BITS = 128 + HOST_BITS
 REMEMBERED = 65_536  # queries, and documents
+MAX_PATHS = 10_000  # different ones of a document: its header travels with it
 
 _HOST_MASK = (1 << HOST_BITS) - 1
 
@@ -149,6 +150,10 @@ class Paths:
         """The exact filter, on the upper layer of a node (section 2)."""
         return self._document(event.body).holds(self.query(text))
 
+    def document(self, event: Event) -> Document:
+        """The event, read; raises EventError where it is no document."""
+        return self._document(event.body)
+
     def packet(self, event: Event) -> Packet:
         """The event with its header; raises EventError where it is no document."""
         entries, mask = self._packed(event.body)
@@ -159,6 +164,11 @@ class Paths:
 
     def _pack(self, body: str) -> tuple[tuple[int, ...], int]:
         header = header_of(_text(body), self.variant)
+        if len(header.entries) > MAX_PATHS:
+            raise EventError(
+                f"the document has {len(header.entries):,} different paths, and at most {MAX_PATHS:,} are taken; "
+                "publish it in parts"
+            )
         return tuple(sorted(map(to_bits, header.entries))), header.mask
 
     def _header(self, entries: tuple[int, ...], mask: int) -> Header:

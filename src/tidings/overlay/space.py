@@ -70,6 +70,13 @@ class Space:
         self.boxes = lru_cache(REMEMBERED)(self._boxes)
         self._point_of = lru_cache(REMEMBERED)(self._point)
 
+    def has(self, box: Cells) -> bool:
+        """Whether this is a box of the space: as many axes, and cells that there are."""
+        counts = [len(edges) + 1 for edges in self.axes.edges]
+        return len(box.lows) == len(box.highs) == len(counts) and all(
+            low <= high <= count for low, high, count in zip(*box, counts, strict=True)
+        )
+
     def point(self, event: Event) -> Cells:
         return self._point_of(event.body)
 

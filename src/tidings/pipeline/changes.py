@@ -240,7 +240,7 @@ class IndexChanges:
         base, layout = version.base
         placed = None if version.placed is None else version.placed[0]
         shards = [Matcher.load(self._directory.folder(base) / file.name, threads=1) for file in layout.files]
-        ids = [pa.concat_arrays([table.ids for table in shard._state.tables()]) for shard in shards]
+        ids = [shard.subscriptions()["id"].combine_chunks() for shard in shards]
         gone: set[str | int] = set()
         put_in: dict[str | int, str] = {}
         if version.changes is not None:
@@ -324,7 +324,7 @@ class IndexChanges:
         left = []
         for shard, ids in zip(held.shards, held.ids, strict=True):
             if shard is smallest:
-                joined += _tables_of(shard, gone)
+                joined.append(_rows_but(shard, gone))
             else:
                 shard.remove(_among(ids, gone))
                 left.append(shard)
@@ -369,16 +369,17 @@ def _table(filters: dict[str | int, str], id_type: str) -> pa.Table:
     return pa.table(columns)
 
 
-def _tables_of(shard: Matcher, gone: Any) -> list[pa.Table]:
+def _rows_but(shard: Matcher, gone: Any) -> pa.Table:
     """The subscriptions of a shard as it was loaded, but for some."""
-    columns = ({"id": table.ids, "filter": table.filters} for table in shard._state.tables())
-    return [pa.table(one).filter(pc.invert(pc.is_in(one["id"], value_set=gone))) for one in columns]
+    rows: Any = shard.subscriptions()
+    kept: pa.Table = rows.filter(pc.invert(pc.is_in(rows["id"], value_set=gone)))
+    return kept
 
 
 def _rows_of(held: _Held) -> pa.Table:
     """What of the base still counts."""
     gone = pa.array(held.gone, _TYPES[held.manifest.id_type])
-    rows = [one for shard in held.shards for one in _tables_of(shard, gone)]
+    rows = [_rows_but(shard, gone) for shard in held.shards]
     return pa.concat_tables([_table({}, held.manifest.id_type), *rows])
 
 

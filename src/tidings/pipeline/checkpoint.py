@@ -67,6 +67,11 @@ class Checkpoint:
         """The last batch that Spark knows to be done."""
         return _last(self.path / "commits")
 
+    def unfinished(self) -> range:
+        """The batches that Spark runs again at a start: planned, and not known to be done."""
+        planned, done = self.last_planned, self.last_committed
+        return range(0) if planned is None else range(0 if done is None else done + 1, planned + 1)
+
     def version_of(self, batch: int) -> int | None:
         """The version of the subscriptions that a batch is pinned to; None where Spark has forgotten the batch."""
         try:
@@ -75,15 +80,25 @@ class Checkpoint:
             pass
         except ValueError as error:
             raise self._damaged(f"pins/{batch}") from error
+        offset = self._offset(batch)
+        version = offset.get("subscriptions") if isinstance(offset, dict) else None
+        return version if isinstance(version, int) else None
+
+    def planned_position(self) -> int | None:
+        """The log's position that the last planned batch ends at."""
+        planned = self.last_planned
+        offset = None if planned is None else self._offset(planned)
+        position = offset.get("log") if isinstance(offset, dict) else None
+        return position if isinstance(position, int) else None
+
+    def _offset(self, batch: int) -> Any:
+        """Where a batch ends, as its source has written it; None where Spark has forgotten the batch."""
         try:
-            lines = (self.path / "offsets" / str(batch)).read_text().splitlines()
-            offset = json.loads(lines[2])
+            return json.loads((self.path / "offsets" / str(batch)).read_text().splitlines()[2])
         except FileNotFoundError:
             return None
         except (IndexError, ValueError) as error:
             raise self._damaged(f"offsets/{batch}") from error
-        version = offset.get("subscriptions") if isinstance(offset, dict) else None
-        return version if isinstance(version, int) else None
 
     def check(self) -> None:
         """Refuse what Spark would stumble over: its lists of offsets and of commits, where they end."""
@@ -167,6 +182,36 @@ class Checkpoint:
         )
 
 
+@dataclass(frozen=True)
+class UnfinishedBatch:
+    """A batch of the log that is planned, and not known to be done: positions [start, end), and the version."""
+
+    start: int
+    end: int
+    version: int
+
+
+def unfinished_batch(path: Path) -> UnfinishedBatch | None:
+    """The batch that a query over the log runs first when it is started; None where there is none, or none readable."""
+    planned, done = _last(path / "offsets"), _last(path / "commits")
+    if planned is None or done == planned:
+        return None
+    end = _log_offset(path, planned)
+    before = _log_offset(path, planned - 1)
+    if end is None:
+        return None
+    return UnfinishedBatch(0 if before is None else before["log"], end["log"], end["subscriptions"])
+
+
+def _log_offset(path: Path, batch: int) -> dict[str, int] | None:
+    """The offset of the log that a batch ends at; None where it cannot be read."""
+    try:
+        offset = json.loads((path / "offsets" / str(batch)).read_text().splitlines()[2])
+        return {name: int(offset[name]) for name in ("log", "subscriptions")}
+    except (OSError, IndexError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _last(folder: Path) -> int | None:
     try:
         return max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=None)
@@ -183,6 +228,12 @@ def write_durably(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     beside.replace(path)
     sync_directory(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Have what was written to a file on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def link(source: Path, target: Path) -> None:

@@ -34,8 +34,8 @@ class Gate:
     """Where a source finds what it has to wait for. Travels as text: the source runs in a process of its own."""
 
     catalogue: str  # a URL, or the path of a file
-    tenant: str
-    domain: str
+    tenant: str | None  # of the domain; None, as its name: all domains
+    domain: str | None
     index: str  # the directory whose `covers` says how far it has come
 
     def to_option(self) -> str:
@@ -46,12 +46,15 @@ class Gate:
         return Gate(**json.loads(text))
 
     def revision(self) -> int | None:
-        """Of the domain in the catalogue; None while that cannot be read, so that nothing passes."""
+        """Of the domain in the catalogue, or of all domains; None while that cannot be read, so that nothing passes."""
         # Here, since workers that only match would spend a good part of their start on it.
         from tidings.store.catalogue import CatalogueBusyError
 
         try:
-            return _opened(self.catalogue).revision(self.tenant, self.domain)
+            catalogue = _opened(self.catalogue)
+            if self.tenant is None or self.domain is None:
+                return catalogue.revision()
+            return catalogue.revision(self.tenant, self.domain)
         except CatalogueBusyError:
             return None
 

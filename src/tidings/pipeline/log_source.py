@@ -39,7 +39,7 @@ from tidings.store.files import EVENTS
 from tidings.store.log_place import shared_topic
 from tidings.store.log_topic import Placed, fetched
 from tidings.store.page import Page, nested
-from tidings.store.reader import LogReader
+from tidings.store.reader import Domains, LogReader
 
 EVENTS_A_PARTITION = 20_000
 LOOK_SECONDS = 0.004  # between looks at the log
@@ -144,16 +144,16 @@ class LogSource(DataSource):
         return "tidings-log"
 
     def schema(self) -> str:
-        return _Reading(self.options).schema()
+        return LogReading(self.options).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _BatchReader(_Reading(self.options), schema)
+        return LogBatchReader(LogReading(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(_Reading(self.options), schema)
+        return LogStreamReader(LogReading(self.options), schema)
 
 
-class _Reading:
+class LogReading:
     """What the options ask for, checked."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -224,34 +224,42 @@ class _Reading:
             ) from None
         return log.position_at(time if time.tzinfo else time.replace(tzinfo=dt.UTC))
 
-    def partitions(self, start: int, end: int, version: int) -> list[_Range]:
-        """Ranges of positions with not too many events of the domain, one task each."""
-        log = self.log()
+    def domains(self, version: int) -> Domains:
+        """The domains whose events meet a version of the subscriptions."""
+        return self.domain_name
+
+    def partitions(self, start: int, end: int, version: int) -> list[PositionRange]:
+        """Ranges of positions with not too many events of the domains, one task each."""
+        log, domains = self.log(), self.domains(version)
         ranges = []
         while start < end:
-            last = log.advance(start, domain=self.domain_name, events=self.events_a_partition, end=end)
+            last = log.advance(start, domain=domains, events=self.events_a_partition, end=end)
             if last == start:
                 break
-            ranges.append(_Range(start, last, version, *self._carried(log, start, last)))
+            ranges.append(PositionRange(start, last, version, *self._carried(log, start, last, domains)))
             start = last
         return ranges
 
-    def _carried(self, log: LogReader, start: int, end: int) -> tuple[list[Page] | None, _Places | None]:
+    def _carried(
+        self, log: LogReader, start: int, end: int, domains: Domains
+    ) -> tuple[list[Page] | None, _Places | None]:
         """What a task needs that does not see the log's disk: the pages, or where in a topic it finds them."""
         if not self.carry:
             return None, None
         if log.place is not None:
-            return None, _Places(log.place, log.placed(start, end, domain=self.domain_name))
-        return list(log.pages(start, end, domain=self.domain_name)), None
+            return None, _Places(log.place, log.placed(start, end, domain=domains))
+        return list(log.pages(start, end, domain=domains)), None
 
-    def read(self, part: _Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def pages(self, part: PositionRange) -> Iterator[Page]:
+        """The pages of a range, wherever a task finds them."""
         if part.places is not None:
-            found = part.places.pages()
-        elif part.pages is not None:
-            found = iter(part.pages)
-        else:
-            found = self.log().pages(part.start, part.end, domain=self.domain_name)
-        for columns in self._columns(found, part):
+            return part.places.pages()
+        if part.pages is not None:
+            return iter(part.pages)
+        return self.log().pages(part.start, part.end, domain=self.domains(part.version))
+
+    def read(self, part: PositionRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for columns in self._columns(self.pages(part), part):
             count = len(columns[0])
             version = pa.array([part.version], pa.int64()).take(pa.array([0] * count, pa.int64()))
             columns.insert(2, version)
@@ -262,7 +270,7 @@ class _Reading:
             )
         keep_what_is_there("read a log")
 
-    def _columns(self, pages: Iterator[Page], part: _Range) -> Iterator[list[Any]]:
+    def _columns(self, pages: Iterator[Page], part: PositionRange) -> Iterator[list[Any]]:
         if self.domain is None:
             for batch in raw_batches(pages, part.start, part.end):
                 yield list(batch.columns)
@@ -286,7 +294,7 @@ class _Places:
 
 
 @dataclass
-class _Range(InputPartition):
+class PositionRange(InputPartition):
     """Positions [start, end), and the version of the subscriptions that they meet."""
 
     start: int
@@ -304,12 +312,12 @@ class _Passed:
     version: int
 
 
-class _BatchReader(DataSourceReader):
-    def __init__(self, reading: _Reading, schema: StructType) -> None:
+class LogBatchReader(DataSourceReader):
+    def __init__(self, reading: LogReading, schema: StructType) -> None:
         self._reading = reading
         self._schema = schema
 
-    def partitions(self) -> list[_Range]:
+    def partitions(self) -> list[PositionRange]:
         reading = self._reading
         start, end = reading.position(reading.starting), reading.position(reading.ending)
         log = reading.log()
@@ -318,17 +326,17 @@ class _BatchReader(DataSourceReader):
         return reading.partitions(start, end, reading.version())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, _Range):
+        if not isinstance(partition, PositionRange):
             return iter(())  # Spark's way of saying that there are none
         return self._reading.read(partition, to_arrow_schema(self._schema, timezone="UTC"))
 
 
-class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, reading: _Reading, schema: StructType) -> None:
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, reading: LogReading, schema: StructType) -> None:
         self._reading = reading
         self._schema = schema
         self._last: int | None = None  # where a query that takes what is available now ends
-        self._without = (0, 0)  # positions that are known to have no event of the domain
+        self._without = (0, 0, 0)  # positions that are known to have no event of the domains of a version
         self._ends = Ends()
         self._open: _Passed | None = None  # as far as the gate has been open
 
@@ -360,26 +368,30 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{end}: it is another, or an old copy; restore the right one, or start with a new checkpoint"
             )
         last = end if self._last is None else min(end, self._last)
-        begin, until = self._without
-        first = max(start["log"], until) if begin <= start["log"] else start["log"]
+        version = self._reading.version()
+        begin, until, of_version = self._without
+        is_known = begin <= start["log"] and of_version == version
+        first = max(start["log"], until) if is_known else start["log"]
         if first >= last:
             return None
-        if log.advance(first, domain=self._reading.domain_name, events=1, end=last) == first:
+        if log.advance(first, domain=self._reading.domains(version), events=1, end=last) == first:
             # Others' events alone: no batch for them, and no second look at them either.
-            self._without = (start["log"], last)
+            self._without = (start["log"], last, version)
             return None
         passed = self._passed(last)
-        version = self._reading.version()  # after the gate, which asks for this one or a later
-        if version < start["subscriptions"]:
+        pinned = self._reading.version()  # after the gate, which asks for this one or a later
+        if pinned < start["subscriptions"]:
             raise PipelineError(
                 f"log: the query has matched version {start['subscriptions']} of the subscriptions, and the current "
-                f"one is {version}: the index is another, or an old copy; restore it, or start with a new checkpoint"
+                f"one is {pinned}: the index is another, or an old copy; restore it, or start with a new checkpoint"
             )
-        if passed is None or passed.version > version:
+        if passed is None or passed.version > pinned:
             return None
+        if pinned != version:  # which may be of other domains
+            first = start["log"]
         events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        reached = log.advance(first, domain=self._reading.domain_name, events=events, end=passed.end)
-        return None if reached <= first else {"log": reached, "subscriptions": version}
+        reached = log.advance(first, domain=self._reading.domains(pinned), events=events, end=passed.end)
+        return None if reached <= first else {"log": reached, "subscriptions": pinned}
 
     def _passed(self, end: int) -> _Passed | None:
         """How far the events may be taken that end here: a gate lets those through that the subscriptions cover."""
@@ -398,11 +410,11 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, int]:
         return {"log": self._reading.log().end, "subscriptions": self._reading.version()}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Range]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[PositionRange]:
         return self._reading.partitions(start["log"], end["log"], end["subscriptions"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Range)
+        assert isinstance(partition, PositionRange)
         return self._reading.read(partition, to_arrow_schema(self._schema, timezone="UTC"))
 
 

@@ -14,7 +14,6 @@ Files are mapped when something is looked up in them: where events are routed, a
 from __future__ import annotations
 
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from pyspark import SparkFiles
 from tidings.matching.matcher import Matcher
 from tidings.matching.matches import Matches
 from tidings.model.domain import Domain
+from tidings.pipeline.aside import NOTHING, Aside
 from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.worker import Task, answer, consulted, scattered
 from tidings.rendezvous.interface import View, view_from_dict
@@ -38,8 +38,8 @@ from tidings.rendezvous.interface import View, view_from_dict
 VERSIONS_KEPT = 3  # in a worker: that of a batch, that of one that is run again, and another query's
 
 _tried = 0  # candidates that this worker has verified since it began
-_versions: OrderedDict[tuple[str, int], PinnedVersion] = OrderedDict()  # the least recently used first
-_files: dict[str, dict[str, Matcher | Placed]] = {}  # by folder and name: what versions of a query share
+_versions: OrderedDict[tuple[str, int, frozenset[int]], PinnedVersion] = OrderedDict()  # the least recently used first
+_files: dict[tuple[str, frozenset[int]], dict[str, Matcher | Placed]] = {}  # what versions of a query share, by name
 
 
 def tried() -> int:
@@ -67,6 +67,7 @@ class PinnedTask:
     string_ids: bool
     keeps: tuple[str, ...] = ()  # the columns that go on with the matches; all where none is named
     position: str = "position"  # the column that says which event it is
+    aside: Aside = NOTHING  # what is left out
 
 
 def match_pinned(task: PinnedTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -87,11 +88,11 @@ def by_version(task: PinnedTask, batch: pa.RecordBatch) -> Iterator[tuple[Pinned
 def answered(
     task: PinnedTask, rows: pa.RecordBatch, match: Callable[[pa.RecordBatch], list[Matches]]
 ) -> Iterator[pa.RecordBatch]:
-    """The columns that go on, with what `match` finds for the rows; NULL for those that do not fit their domain."""
+    """The columns that go on, with what `match` finds; NULL for rows that do not fit their domain or are left out."""
     names = task.keeps or task.names
     shape = Task(names=names, files={}, reads=(), counts=False, string_ids=task.string_ids)
-    if task.rejected is not None and rows.column(task.rejected).null_count < len(rows):
-        fit = rows.column(task.rejected).is_null()
+    fit = _fitting(task, rows)
+    if not pc.all(fit, min_count=0).as_py():
         unfit = rows.filter(pc.invert(fit)).select(list(names))
         (nothing,) = answer(unfit, [], shape)
         nulls = pa.nulls(len(unfit), nothing.schema.field("subscriptions").type)
@@ -99,6 +100,16 @@ def answered(
         rows = rows.filter(fit)
     if len(rows):
         yield from answer(rows.select(list(names)), match(rows), shape)
+
+
+def _fitting(task: PinnedTask, rows: pa.RecordBatch) -> Any:
+    """Which rows are matched: those that fit their domain and are not left out."""
+    fit: Any = pa.array(np.ones(len(rows), bool))
+    if task.rejected is not None:
+        fit = rows.column(task.rejected).is_null()
+    if task.aside.events:
+        fit = pc.and_(fit, pc.invert(task.aside.among(rows.column(task.position))))
+    return fit
 
 
 @dataclass(eq=False)
@@ -158,27 +169,29 @@ class PinnedVersion:
 
 
 def _version(task: PinnedTask, number: int) -> PinnedVersion:
-    place = (task.folder, number)
+    place = (task.folder, number, task.aside.filters)
     if place not in _versions:
         _versions[place] = _load(task, number)
     _versions.move_to_end(place)
     while len(_versions) > VERSIONS_KEPT:
-        (folder, _), _gone = _versions.popitem(last=False)
-        _forget(folder)
+        (folder, _, aside), _gone = _versions.popitem(last=False)
+        _forget(folder, aside)
     return _versions[place]
 
 
-def _forget(folder: str) -> None:
+def _forget(folder: str, aside: frozenset[int]) -> None:
     """What no version of a query needs any more."""
-    needed = set[str]().union(*(version.files for (place, _), version in _versions.items() if place == folder))
-    _files[folder] = {name: held for name, held in _files.get(folder, {}).items() if name in needed}
+    theirs = (version.files for (place, _, out), version in _versions.items() if (place, out) == (folder, aside))
+    needed = set[str]().union(*theirs)
+    _files[folder, aside] = {name: held for name, held in _files.get((folder, aside), {}).items() if name in needed}
 
 
 def _load(task: PinnedTask, number: int) -> PinnedVersion:
-    form = json.loads(Path(_find(task, f"{number}.json", task.key)).read_text())
+    name = f"{number}.json"
+    form = json.loads(find_file(task.folder, name, shipped_name(task.key, name)).read_text())
     overridden = None
     if form["overridden"] is not None:
-        with pa.memory_map(_find(task, form["overridden"])) as file:
+        with pa.memory_map(str(find_file(task.folder, form["overridden"]))) as file:
             overridden = pa.ipc.open_file(file).read_all()["id"].combine_chunks()
     files = {*form["shards"], *form["changes"]}
     placed = domain = None
@@ -186,20 +199,30 @@ def _load(task: PinnedTask, number: int) -> PinnedVersion:
         placed = _shared(task, form["placed"], _placed)
         domain = Domain.from_json(form["domain"])
         files |= {form["placed"], *placed.files.values()}
-    load = partial(_shared, task, read=_matcher)
+    load = partial(_shared, task, read=partial(_matcher, task.aside.filters))
     return PinnedVersion(form["reads"], form["shards"], form["changes"], overridden, placed, domain, files, load)
 
 
 def _shared(task: PinnedTask, name: str, read: Callable[[str], Any]) -> Any:
     """What a file holds, read once for all versions that have it."""
-    held = _files.setdefault(task.folder, {})
+    held = _files.setdefault((task.folder, task.aside.filters), {})
     if name not in held:
-        held[name] = read(_find(task, name))
+        held[name] = read(str(find_file(task.folder, name)))
     return held[name]
 
 
-def _matcher(path: str) -> Matcher:
-    return Matcher.load(path, threads=1)  # Spark runs a task for each core already
+def _matcher(aside: frozenset[int], path: str) -> Matcher:
+    matcher = Matcher.load(path, threads=1)  # Spark runs a task for each core already
+    return without(matcher, aside) if aside else matcher
+
+
+def without(matcher: Matcher, aside: frozenset[int]) -> Matcher:
+    """The same subscriptions but for some, which are not as much as looked at."""
+    table = matcher.subscriptions()
+    left_out: Any = pc.is_in(table["id"], value_set=pa.array(sorted(aside), pa.int64()))
+    if not pc.any(left_out).as_py():
+        return matcher
+    return Matcher(table.filter(pc.invert(left_out)), matcher.domain, threads=1)
 
 
 def _placed(path: str) -> Placed:
@@ -212,15 +235,15 @@ def shipped_name(key: str, name: str) -> str:
     return f"tidings-{key}-{name}"
 
 
-def _find(task: PinnedTask, name: str, key: str = "") -> str:
-    """A file where the driver put it, if this worker sees that disk; else where Spark did."""
-    path = os.path.join(task.folder, name)
-    if os.path.exists(path):
+def find_file(folder: str, name: str, shipped: str | None = None) -> Path:
+    """A file where the driver put it, if this worker sees that disk; else where Spark did, perhaps as `shipped`."""
+    path = Path(folder, name)
+    if path.exists():
         return path
-    path = SparkFiles.get(shipped_name(key, name) if key else name)
-    if os.path.exists(path):
+    path = Path(SparkFiles.get(shipped or name))
+    if path.exists():
         return path
     raise PipelineError(
-        f"stream: the file {name} of the subscriptions is neither in {task.folder} nor did Spark bring it to this "
+        f"stream: the file {name} of the subscriptions is neither in {folder} nor did Spark bring it to this "
         "executor; was the checkpoint's directory changed?"
     )

@@ -30,6 +30,7 @@ from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.sources import VERSION
 from tidings.store.notifications import LOG, Notifications
 
+NO_VERSION = -1  # of a batch without events
 INLINE_BYTES = 1 << 20  # of a task's matches that travel with its result
 _MARK = ".staging"  # tells a task that a directory of this name is the driver's
 
@@ -41,7 +42,8 @@ class Staged(WriterCommitMessage):
     data: bytes | None = None  # Arrow, where it is small
     file: str | None = None  # else
     versions: set[int] = field(default_factory=set)
-    reached: dict[str, int] = field(default_factory=dict)  # the last position of each source
+    reached: dict[str, int] = field(default_factory=dict)  # the last position of each source, or domain
+    events: dict[str, int] = field(default_factory=dict)  # how many there were of each
 
 
 def staging_directory(store: str | os.PathLike[str]) -> Path:
@@ -106,20 +108,21 @@ class _BatchWriter(DataSourceArrowWriter):
         discard(messages)
 
 
-def stage(batches: Iterator[pa.RecordBatch], store: str, query: str) -> Staged:
-    """On an executor: keep what has matches, and note how far the events reach."""
+def stage(batches: Iterator[pa.RecordBatch], store: str, query: str, *, by: str = "source") -> Staged:
+    """On an executor: keep what has matches, and note how far the events of each source or domain reach."""
     staged, kept = Staged(), []
     for batch in batches:
         table: Any = pa.Table.from_batches([batch])
         staged.versions.update(pc.unique(table[VERSION]).to_pylist())
-        if "source" not in table.column_names:
-            table = table.append_column("source", pa.nulls(len(table), pa.string()).fill_null(LOG))
-        last: Any = table.group_by("source").aggregate([("position", "max")])
-        for source, position in zip(last["source"].to_pylist(), last["position_max"].to_pylist(), strict=True):
-            staged.reached[source] = max(position, staged.reached.get(source, position))
+        if by not in table.column_names:
+            table = table.append_column(by, pa.nulls(len(table), pa.string()).fill_null(LOG))
+        found: Any = table.group_by(by).aggregate([("position", "max"), ("position", "count")])
+        for name, position, count in zip(*(found[column].to_pylist() for column in found.column_names), strict=True):
+            staged.reached[name] = max(position, staged.reached.get(name, position))
+            staged.events[name] = staged.events.get(name, 0) + count
         matched = table.filter(pc.greater(pc.list_value_length(table["subscriptions"]), pa.scalar(0)))
         if len(matched):
-            kept.append(matched.select(["source", "position", "subscriptions"]))
+            kept.append(matched.select([by, "position", "subscriptions"]))
     if kept:
         table = pa.concat_tables(kept)
         folder = staging_directory(store)
@@ -145,34 +148,46 @@ def _is_drivers(folder: Path, query: str) -> bool:
 
 def load(messages: list[WriterCommitMessage | None], store: str, query: str, batch: int) -> None:
     """On the driver: all that the tasks of a micro-batch wrote, in one transaction."""
-    staged = [message for message in messages if isinstance(message, Staged)]
-    versions = set[int]().union(*(message.versions for message in staged))
-    if not versions:
-        return  # not one event
-    if len(versions) > 1:
-        raise PipelineError(
-            f"sink: batch {batch} has events of several versions ({versions}); a batch is pinned to one"
-        )
-    reached: dict[str, int] = {}
-    for message in staged:
-        for source, position in message.reached.items():
-            reached[source] = max(position, reached.get(source, position))
-    opened = _opened(store)
-    opened.load(map(_read, _with_matches(staged)), query=query, batch=batch, version=versions.pop(), reached=reached)
+    written = Written.of(messages, batch)
+    # A batch without events is noted too: Spark counts it as done, and the store is compared with that at a restart.
+    _opened(store).load(written.matches(), query=query, batch=batch, version=written.version, reached=written.reached)
     discard(messages)
     keep_what_is_there("load")
 
 
-def _with_matches(staged: list[Staged]) -> list[Staged]:
-    return [message for message in staged if message.data is not None or message.file is not None]
+@dataclass(frozen=True)
+class Written:
+    """What the tasks of a micro-batch wrote, together."""
 
+    staged: list[Staged]
+    version: int  # of the subscriptions; NO_VERSION if there was no event
+    reached: dict[str, int]
+    events: dict[str, int]
 
-def _read(message: Staged) -> pa.Table:
-    if message.data is not None:
-        return pa.ipc.open_stream(pa.py_buffer(message.data)).read_all()
-    assert message.file is not None
-    with pa.memory_map(message.file) as file:
-        return pa.ipc.open_file(file).read_all()
+    @staticmethod
+    def of(messages: list[WriterCommitMessage | None], batch: int) -> Written:
+        staged = [message for message in messages if isinstance(message, Staged)]
+        versions = set[int]().union(*(message.versions for message in staged))
+        if len(versions) > 1:
+            raise PipelineError(
+                f"sink: batch {batch} has events of several versions ({versions}); a batch is pinned to one"
+            )
+        reached: dict[str, int] = {}
+        events: dict[str, int] = {}
+        for message in staged:
+            for name, position in message.reached.items():
+                reached[name] = max(position, reached.get(name, position))
+                events[name] = events.get(name, 0) + message.events[name]
+        return Written(staged, versions.pop() if versions else NO_VERSION, reached, events)
+
+    def matches(self) -> Iterator[pa.Table]:
+        """The matches, task by task."""
+        for message in self.staged:
+            if message.data is not None:
+                yield pa.ipc.open_stream(pa.py_buffer(message.data)).read_all()
+            elif message.file is not None:
+                with pa.memory_map(message.file) as file:
+                    yield pa.ipc.open_file(file).read_all()
 
 
 def discard(messages: list[WriterCommitMessage | None]) -> None:

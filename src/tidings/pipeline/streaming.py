@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
@@ -29,9 +29,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidings.errors import EventError
 from tidings.model.domain import Domain
+from tidings.pipeline.aside import NOTHING, Aside
 from tidings.pipeline.checkpoint import Checkpoint, Identity
 from tidings.pipeline.directory import IndexDirectory, Manifest
 from tidings.pipeline.errors import PipelineError, brief, told_briefly
@@ -61,6 +63,7 @@ def stream(
     domain: Any = None,
     recover: bool = False,
     partitions: int | None = None,
+    aside: Aside = NOTHING,
     options: Mapping[str, str] | None = None,
 ) -> Stream:
     """Start matching events as they come, and go on where the checkpoint says if there is one.
@@ -74,7 +77,7 @@ def stream(
     there and end. `recover` puts a checkpoint that does not fit its store aside, and goes on after
     the last position of the log that the store knows. With `partitions`, events are routed to so many by
     the Views that versions of the index have (see `changes`); without, every task has all subscriptions,
-    whatever the versions say. `options` go to Spark's query as they are.
+    whatever the versions say. What is in `aside` is left out. `options` go to Spark's query as they are.
     """
     source, target = as_source(events), as_sink(sink)
     if partitions is not None and not (isinstance(source, LogEvents) and isinstance(target, StoreSink)):
@@ -90,7 +93,7 @@ def stream(
     with contextlib.ExitStack() as undo:
         undo.callback(opened.release)
         opened.check()
-        spark = _activated(_session_of(events, subscriptions))
+        spark = activated(_session_of(events, subscriptions))
         frame = source.open(spark, opened.versions)
         if not source.pins and VERSION in frame.columns:
             raise EventError(f"the events have a column '{VERSION}' already, where the version goes; rename it")
@@ -99,19 +102,24 @@ def stream(
         checked = _Checked(frame.schema)
         feed = VersionFeed(spark, directory, opened, checked)
         undo.callback(feed.stop)
-        counted = Counted(*(spark.sparkContext.accumulator(0) for _ in range(3)))
-        task = _task(frame, opened, checked, source)
+        counted = counted_in(spark)
+        task = _task(frame, opened, checked, source, aside)
         step = partial(_match, task=task, counted=counted, output=output, partitions=partitions)
         shown = step(frame if source.pins else frame.withColumn(VERSION, F.lit(0).cast("bigint")))
         target.prepare(shown, opened)
         running = Stream(opened, feed, directory, counted)
         writer = target.stream(shown, opened) if source.pins else _by_batches(frame, step, target, running)
-        writer = writer.options(**(options or {}), checkpointLocation=str(opened.path))
-        with _told():
-            running._started(_triggered(writer.queryName(f"tidings-{opened.query[:8]}"), trigger).start())
+        started(running, writer.options(**(options or {})), trigger, undo)
         feed.start()
-        running._undo = undo.pop_all()
     return running
+
+
+def started(running: Stream, writer: DataStreamWriter, trigger: Trigger, undo: contextlib.ExitStack) -> None:
+    """Start the query of a stream, which does at its end what `undo` has to."""
+    writer = writer.option("checkpointLocation", str(running.checkpoint.path))
+    with _told():
+        query = _triggered(writer.queryName(f"tidings-{running.query_id[:8]}"), trigger).start()
+    running.runs(query, undo.pop_all())
 
 
 @dataclass(frozen=True)
@@ -137,13 +145,26 @@ class Counted:
     candidates: Accumulator[int]
 
 
+class Feed(Protocol):
+    """Brings versions of the subscriptions to a query."""
+
+    current: int
+    problem: str | None
+
+    def look(self) -> None: ...
+
+
+def counted_in(spark: SparkSession) -> Counted:
+    return Counted(*(spark.sparkContext.accumulator(0) for _ in range(3)))
+
+
 class Stream:
     """A query that runs. Ends with `stop`, or at the end of a `with` block."""
 
-    def __init__(self, checkpoint: Checkpoint, feed: VersionFeed, index: IndexDirectory, counted: Counted) -> None:
-        self._checkpoint = checkpoint
+    def __init__(self, checkpoint: Checkpoint, feed: Feed, index: IndexDirectory | None, counted: Counted) -> None:
+        self.checkpoint = checkpoint
         self._feed = feed
-        self._index = index
+        self._index = index  # None where the versions are published by whoever runs the query
         self._found = counted
         self._undo = contextlib.ExitStack()
         self._query: StreamingQuery | None = None
@@ -159,23 +180,29 @@ class Stream:
     @property
     def query_id(self) -> str:
         """What the store of notifications calls this query; it stays over restarts."""
-        return self._checkpoint.query
+        return self.checkpoint.query
 
     @property
     def index(self) -> str:
         """The directory whose versions the query follows."""
-        return str(self._index.path)
+        return str(self._versions_in.path)
 
     @property
     def rejected(self) -> int:
         """How many subscriptions of the current version cannot be matched."""
-        return self._index.manifest(self._feed.current).rejected
+        return self._versions_in.manifest(self._feed.current).rejected
+
+    @property
+    def _versions_in(self) -> IndexDirectory:
+        assert self._index is not None
+        return self._index
 
     def replace(self, subscriptions: DataFrame) -> int:
         """Have another table of subscriptions from the next micro-batch on; answers its version."""
-        domain = Domain.from_json(self._index.manifest(self._feed.current).domain)
+        index = self._versions_in
+        domain = Domain.from_json(index.manifest(self._feed.current).domain)
         with told_briefly():
-            version = compile(subscriptions, self._index.path, domain=domain, placement="replicated").version
+            version = compile(subscriptions, index.path, domain=domain, placement="replicated").version
         self.take_up()
         return version
 
@@ -196,7 +223,7 @@ class Stream:
             self._pace = (progress.numInputRows / seconds, seconds)
         return Status(
             version=self._feed.current,
-            batches=_batches(self._checkpoint) - self._first,
+            batches=_batches(self.checkpoint) - self._first,
             events=self._found.events.value,
             matches=self._found.matches.value,
             candidates=self._found.candidates.value,
@@ -235,10 +262,9 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # ------------------------------------------------------------------ for `stream`
-
-    def _started(self, query: StreamingQuery) -> None:
-        self._query = query
+    def runs(self, query: StreamingQuery, undo: contextlib.ExitStack) -> None:
+        """The query was started; at its end, `undo`."""
+        self._query, self._undo = query, undo
 
 
 def _batches(checkpoint: Checkpoint) -> int:
@@ -304,8 +330,8 @@ def _by_batches(frame: DataFrame, step: Callable[[DataFrame], DataFrame], sink: 
     """Micro-batches run one by one, each with the version that it is pinned to."""
 
     def run(batch: DataFrame, number: int) -> None:
-        version = running._checkpoint.pin(number, running._feed.current)
-        sink.batch(step(batch.withColumn(VERSION, F.lit(version).cast("bigint"))), number, running._checkpoint)
+        version = running.checkpoint.pin(number, running._feed.current)
+        sink.batch(step(batch.withColumn(VERSION, F.lit(version).cast("bigint"))), number, running.checkpoint)
 
     return frame.writeStream.foreachBatch(run)
 
@@ -328,7 +354,7 @@ def _session_of(*given: Any) -> SparkSession:
     return SparkSession.getActiveSession() or session()
 
 
-def _activated(spark: SparkSession) -> SparkSession:
+def activated(spark: SparkSession) -> SparkSession:
     """The session, in this thread too: Spark looks a writer of Python's up in the thread's session alone."""
     SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
     return spark
@@ -369,7 +395,7 @@ class _Checked:
         self.id_type = manifest.id_type
 
 
-def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: Source) -> PinnedTask:
+def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: Source, aside: Aside) -> PinnedTask:
     prefix = getattr(source, "prefix", "")
     version, rejected = f"{prefix}{VERSION}", f"{prefix}{REJECTED}"
     names = tuple(frame.columns) if version in frame.columns else (*frame.columns, version)
@@ -382,13 +408,14 @@ def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: S
         string_ids=checked.id_type == "string",
         keeps=(f"{prefix}position", version) if prefix else (),
         position=f"{prefix}position",
+        aside=aside,
     )
 
 
 def _recovered(source: Source, sink: Sink) -> Source:
     if not isinstance(source, LogEvents) or not isinstance(sink, StoreSink):
         raise PipelineError("recover needs the log as the source and a store of notifications as the sink")
-    return replace(source, start=sink.resume())
+    return replace(source, start=max(sink.resume(), source.start if isinstance(source.start, int) else 0))
 
 
 # ---------------------------------------------------------------------- failures

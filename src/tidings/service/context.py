@@ -27,6 +27,7 @@ from tidings.service.retention import Retention
 from tidings.service.security import Tokens
 from tidings.service.selecting import Selecting
 from tidings.service.settings import Settings
+from tidings.service.streaming import Streaming
 from tidings.service.subscribing import Subscribing
 from tidings.service.tenant_use import TenantUse
 from tidings.service.webhook_sending import Sender
@@ -61,7 +62,7 @@ class Context:
         self.lag = Lag(data, self.log.end)
         limits = settings.quotas.service
         shared = {"uploading_bytes": limits.max_bodies_bytes, "connections": limits.max_connections // 2}
-        self.use = TenantUse(settings.quotas, shared, {"waiting_bytes": self.lag.waiting_bytes})
+        self.use = TenantUse(settings.quotas, shared)
         self.connections = Connections(limits, self.use)
         self.bodies = Bodies(self.use, self.reading)
         self.metrics = Metrics(self.use, self.connections)
@@ -82,19 +83,25 @@ class Context:
         self.pulling = Pulling(
             self.subscriptions, self.mailboxes, self.deliveries, self.metrics, settings, self.delivering
         )
+        self.streaming = Streaming(
+            self.subscriptions, self.mailboxes, self.deliveries, self.metrics, settings, self.delivering
+        )
         sender = Sender(settings.webhooks, development=settings.development)
         self.webhooks = Webhooks(
             self.catalogue, self.subscriptions, self.mailboxes, self.deliveries, sender, self.metrics,
-            settings.webhooks, self.delivering,
+            settings.webhooks, settings.quotas, self.delivering,
         )  # fmt: skip
         self.retention = Retention(
-            self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain,
-            settings.retain_seconds, self.storing,
+            self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain, settings.held,
+            settings.quotas, settings.retain_seconds, self.storing,
         )  # fmt: skip
         self.subscribing = Subscribing(
             data, self.catalogue, self.reader, self.deliveries, self.subscriptions, self.domains, self.mailboxes,
             self.webhooks, self.lag, self.log_end, self.retention, self.use, settings, self.storing,
         )  # fmt: skip
+        self.use.measure("waiting_bytes", self.lag.waiting_bytes)
+        self.use.measure("webhooks_at_once", self.webhooks.under_way)
+        self.use.measure("held_log_bytes", lambda tenant: self.retention.held_bytes.get(tenant, 0))
         for pool in (self.storing, self.delivering, self.reading):
             opened.callback(pool.shutdown)  # before the stores are closed that they ask
 
@@ -114,6 +121,7 @@ class Context:
     def close(self) -> None:
         """Let who waits go: the service is about to stop."""
         self.pulling.close()
+        self.streaming.close()
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,9 @@
     domains/<key>/index              the compiled subscriptions of a domain                    driver
     domains/<key>/query              the checkpoint of its stream                              driver
     domains/<key>/mailboxes.sqlite   what each subscription has waiting                        driver
+    domains/<key>/aside.json         filters and events that broke its stream                  driver
+    shared/query                     the checkpoint of the stream that small domains share     driver
+    shared/progress.sqlite           how far that stream has come                              driver
     jobs/<id>.json                   answers to jobs of the catalogue; the gateway removes     driver
     driver.json                      how the driver does, replaced every second                driver
 
@@ -74,6 +77,25 @@ class DomainFiles:
     def mailboxes(self) -> Path:
         return self.folder / "mailboxes.sqlite"
 
+    @property
+    def aside(self) -> Path:
+        return self.folder / "aside.json"
+
+
+@dataclass(frozen=True)
+class SharedFiles:
+    """The files of the stream that small domains share."""
+
+    folder: Path
+
+    @property
+    def query(self) -> Path:
+        return self.folder / "query"
+
+    @property
+    def progress(self) -> Path:
+        return self.folder / "progress.sqlite"
+
 
 class DataDirectory:
     """Where everything of a service lies. Making one touches nothing on the disk; `make` does."""
@@ -117,6 +139,10 @@ class DataDirectory:
     @property
     def domains(self) -> Path:
         return self.path / "domains"
+
+    @property
+    def shared(self) -> SharedFiles:
+        return SharedFiles(self.path / "shared")
 
     @property
     def jobs(self) -> Path:

@@ -7,18 +7,30 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from tidings.service import openapi
 from tidings.service.context import Context
+from tidings.service.event_stream import EventStream
 from tidings.service.problems import Problem, invalid
 from tidings.service.pulling import read_cursor, read_last_event_id
 from tidings.service.security import connection_of
+from tidings.service.streaming import AckMode
 from tidings.service.subscription_forms import read_position, refuse_unknown, written_time
 
 MAX_NOTIFICATIONS = 1_000  # in one answer
 MAX_WAIT_SECONDS = 60.0  # of a long poll
-_STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_STREAM_DESCRIPTION = """\
+With `ack=client`, the default, a notification is received when you say so: `POST …/ack` with an event's id as the
+cursor acknowledges all up to it, and `Last-Event-ID` does so when you reconnect. At most 1,000 notifications or 4 MiB
+are sent and not acknowledged; then the stream says so in an event `window`, and waits. A dead letter that is
+delivered once more has no id, and in its data the cursor that acknowledges it.
+
+With `ack=auto` what was written to your socket counts as received: at most once behind the socket. It is for clients
+that cannot acknowledge, such as curl.
+
+A client that reads nothing for 30 s is disconnected.
+"""
 
 
 def router(context: Context) -> APIRouter:
@@ -49,18 +61,20 @@ def router(context: Context) -> APIRouter:
         return Response(status_code=204)
 
     @routes.get(
-        "/{id}/stream", summary="Server-Sent Events, resumed with Last-Event-ID",
-        responses=openapi.answers(409),
+        "/{id}/stream", summary="Server-Sent Events, acknowledged by the client",
+        description=_STREAM_DESCRIPTION, responses=openapi.answers(409),
     )  # fmt: skip
-    async def stream(request: Request, id: str) -> Response:
+    async def stream(request: Request, id: str, ack: AckMode = "client") -> Response:
         tenant = await context.tokens.tenant(request)
         last = read_last_event_id(request.headers.get("last-event-id"))
         if last is not None and last >= await context.ask(lambda: context.reader.end):
             raise Problem(400, "last-event-id", "Last-Event-ID is beyond the last event")
-        pieces = await context.pulling.stream(tenant, id, last)
+        pieces = await context.streaming.stream(tenant, id, last, ack)
         if (connection := connection_of(request)) is not None:
             connection.hold(tenant, "streams")
-        return StreamingResponse(pieces, headers=_STREAM, media_type="text/event-stream")
+        return EventStream(
+            pieces, name=f"{tenant}/{id}", write_seconds=context.settings.stream_write_seconds
+        )  # fmt: skip
 
     @routes.get(
         "/{id}/dead-letters", summary="What could not be delivered, and why",
@@ -71,13 +85,13 @@ def router(context: Context) -> APIRouter:
     ) -> Response:
         row = await context.subscriptions.required(await context.tokens.tenant(request), id)
         place = -1 if after is None else read_cursor(after, "")
-        letters = await context.ask(context.mailboxes.dead_letters, row, place, limit + 1)
+        letters, more = await context.ask(context.mailboxes.dead_letters, row, place, limit)
         shown = ",".join(
             f'{{"position":{letter.position},"reason":{_quoted(letter.reason)},"attempts":{letter.attempts},'
             f'"time":"{written_time(letter.time)}","event":{text or "null"}}}'
-            for letter, text in letters[:limit]
+            for letter, text in letters
         )
-        next_ = f'"{letters[limit - 1][0].position}"' if len(letters) > limit else "null"
+        next_ = f'"{letters[-1][0].position}"' if more else "null"
         return Response(f'{{"dead_letters":[{shown}],"next":{next_}}}', media_type="application/json")
 
     @routes.post(

@@ -1,9 +1,9 @@
 """The process that matches: `python -m tidings.service.driver DIR [--master URL] [--catalogue URL]`.
 
-It follows the catalogue: a stream for each domain, in a thread of its own, and the jobs that the gateway asks for. It
+It follows the catalogue: streams for all domains (see `driver_streams`), and the jobs that the gateway asks for. It
 writes the indexes, checkpoints and mailboxes, the answers to jobs, and every second how it does, in driver.json:
 
-    {"pid", "started", "time", "state", "problem", "domains": {key: {"state", "problem", "reached", …}}}
+    {"pid", "started", "time", "state", "problem", "shared", "domains": {key: {"state", "problem", "reached", …}}}
 
 `reached` of a domain is exclusive: all its events before that position are in its mailboxes. SIGTERM ends it
 cleanly; whatever was under way is done again at the next start, with the same outcome.
@@ -28,7 +28,8 @@ from tidings.pipeline.session import STREAMING
 from tidings.service.data_directory import CATALOGUE, DataDirectory, replace_json
 from tidings.service.driver_adapting import EVERY_SECONDS, Adapting
 from tidings.service.driver_jobs import Jobs
-from tidings.service.driver_stream import PREFIX, Context, DomainStream
+from tidings.service.driver_stream import PREFIX, Context
+from tidings.service.driver_streams import Sharing, Streams
 from tidings.store.catalogue import Catalogue, CatalogueError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Driver:
         supervised: bool = False,
         adapt_every_seconds: float = EVERY_SECONDS,
         placement: str = AUTO,
+        sharing: Sharing | None = None,
     ) -> None:
         self._data = data
         self._master = master
@@ -74,8 +76,9 @@ class Driver:
         self._started = time.time()
         self._state = "starting"
         self._problem: str | None = None
-        self._streams: dict[str, DomainStream] = {}
-        self._leaving: list[DomainStream] = []  # of domains that were deleted
+        # A placement that was asked for by name is one of each domain: none is shared then.
+        self._sharing = sharing or (Sharing() if self._placement == AUTO else Sharing(subscriptions=0))
+        self._streams: Streams | None = None
 
     def stop(self) -> None:
         self._stopped.set()
@@ -95,9 +98,10 @@ class Driver:
             context = Context(spark, self._data, catalogue, self._place, self._recover, adapting)
             jobs = Jobs(context)
             opened.callback(jobs.stop)
-            opened.callback(self._end_streams)
+            streams = self._streams = Streams(context, self._sharing)
+            opened.callback(streams.stop)
             self._state = "running"
-            self._follow(context, jobs)
+            self._follow(context, jobs, streams)
             self._state = "stopping"
             self._tell()
 
@@ -107,15 +111,16 @@ class Driver:
         every, placement = self._adapt_every_seconds, self._placement
         return Adapting(spark, self._data.log, PREFIX, every_seconds=every, placement=placement)
 
-    def _follow(self, context: Context, jobs: Jobs) -> None:
+    def _follow(self, context: Context, jobs: Jobs, streams: Streams) -> None:
         seen, looked, told = -1, 0.0, 0.0
         while not self._stopped.wait(LOOK_SECONDS):
             now = time.monotonic()
             try:
                 revision = context.catalogue.revision()
                 if revision != seen:
-                    self._look(context)
+                    streams.follow({row.key: row for row in context.catalogue.domains()}, revision)
                     seen = revision
+                streams.look()
                 if now - looked >= JOBS_SECONDS:
                     looked = now
                     jobs.look()
@@ -129,7 +134,7 @@ class Driver:
                     # Crash, and be started again: without its JVM nothing here can be ended in order.
                     _log.critical("Spark is gone (%s); the driver ends", gone)
                     self._state, self._problem = "failed", f"Spark is gone: {gone}"
-                    self._streams.clear()
+                    streams.clear()
                     self._tell()
                     os._exit(1)
                 self._tell()
@@ -137,52 +142,28 @@ class Driver:
                     _log.warning("the supervisor is gone; ending")
                     return
 
-    def _look(self, context: Context) -> None:
-        """Have a stream for each domain, and tell those whose domain or filters have changed."""
-        rows = {row.key: row for row in context.catalogue.domains()}
-        for key in self._streams.keys() - rows.keys():
-            gone = self._streams.pop(key)
-            gone.stop()
-            self._leaving.append(gone)
-        for key, row in rows.items():
-            if key not in self._streams:
-                self._end_leaving(key)  # of the same name: one after the other
-                self._streams[key] = DomainStream(context, row)
-                self._streams[key].start()
-            else:
-                self._streams[key].tell(row)
-
-    def _end_leaving(self, key: str) -> None:
-        for stream in self._leaving:
-            if stream.key == key:
-                stream.join()
-        self._leaving = [stream for stream in self._leaving if stream.key != key]
-
-    def _end_streams(self) -> None:
-        for stream in self._streams.values():
-            stream.stop()
-        for stream in [*self._streams.values(), *self._leaving]:
-            stream.join()
-
     def _warm_up(self, spark: SparkSession, catalogue: Catalogue) -> None:
         """Where there is nothing to match yet: what waits since a crash is not to wait for this too."""
         with contextlib.suppress(CatalogueError):
             if catalogue.domains():
                 self._stopped.wait(IDLE_SECONDS)
-            if not self._stopped.is_set() and not any(stream.has_matched for stream in [*self._streams.values()]):
+            if not self._stopped.is_set() and not (self._streams is not None and self._streams.have_matched):
                 _warm_up(spark)
 
     def _tell(self) -> None:
-        domains = {key: stream.status() for key, stream in self._streams.items()}
         told = {"pid": os.getpid(), "started": self._started, "time": time.time(), "state": self._state}
+        told |= {"problem": self._problem, "shared": None, "domains": {}}
+        if self._streams is not None:
+            told |= {"shared": self._streams.shared_status(), "domains": self._streams.status()}
         try:
-            replace_json(self._data.driver_status, {**told, "problem": self._problem, "domains": domains})
+            replace_json(self._data.driver_status, told)
         except OSError as error:  # a full disk, which the streams tell of themselves
             _log.error("cannot write %s: %s", self._data.driver_status, error)
 
     def _told_last(self) -> None:
         self._state = "stopped"
-        self._streams.clear()
+        if self._streams is not None:
+            self._streams.clear()
         self._tell()
 
 
@@ -218,6 +199,8 @@ def main(arguments: list[str] | None = None) -> int:
     described = "between looks at whether another View or other groups would pay; 0: never"
     parser.add_argument("--adapt-every", type=float, default=EVERY_SECONDS, metavar="SECONDS", help=described)
     parser.add_argument("--placement", default=AUTO, metavar="NAME", help="which one, or auto: what is cheapest")
+    described = "subscriptions up to which domains share a stream; 0: none does"
+    parser.add_argument("--share-up-to", type=int, metavar="N", help=described)
     parser.add_argument("--supervised", action="store_true", help="end when the process that started this one has")
     given: Any = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="driver: %(levelname)s: %(message)s", stream=sys.stderr)
@@ -231,6 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
         supervised=given.supervised,
         adapt_every_seconds=given.adapt_every,
         placement=given.placement,
+        sharing=None if given.share_up_to is None else Sharing(subscriptions=given.share_up_to),
     )
     signal.signal(signal.SIGTERM, lambda *_: driver.stop())  # Ctrl-C is Spark's, which raises KeyboardInterrupt
     try:

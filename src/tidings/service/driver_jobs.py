@@ -33,7 +33,7 @@ from tidings.pipeline.history import Backtest
 from tidings.pipeline.log_source import read_log
 from tidings.pipeline.past import positions_matched
 from tidings.service.data_directory import replace_json
-from tidings.service.driver_index import domain_of
+from tidings.service.driver_filters import domain_of
 from tidings.service.driver_stream import PREFIX, Context
 from tidings.store.catalogue import JobRow
 from tidings.store.errors import LogRangeError

@@ -1,23 +1,21 @@
-"""One domain's stream: its index followed, its query kept running, its mailboxes pruned, in a thread of its own.
+"""The stream of one large domain: its index followed, its query kept running, its mailboxes pruned.
 
-    opening ─► running ─► (the domain was redefined) ─► opening
-       │          │
-       └──────────┴─► failed ─► (after a while) ─► opening
-
-What goes wrong in one domain stays there: it is told in the driver's status, and tried again with back-off.
+A checkpoint that is lost or damaged, or that does not fit the mailboxes, is put aside, and the query goes on after the
+last position that the mailboxes have: no match is lost or made twice by it. Only where the log has lost events after
+that position an operator has to ask for it (`recover`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidings import pipeline
 from tidings.errors import TidingsError
+from tidings.pipeline.aside import NOTHING
 from tidings.pipeline.errors import CheckpointError
 from tidings.pipeline.gate import Gate
 from tidings.pipeline.sinks import StoreSink
@@ -25,9 +23,13 @@ from tidings.pipeline.sources import LogEvents
 from tidings.pipeline.view_change import REPLICATED
 from tidings.service.data_directory import DataDirectory
 from tidings.service.driver_adapting import Adapter, Adapting, Pace
-from tidings.service.driver_index import DomainIndex, domain_of
+from tidings.service.driver_aside import MEND_AFTER, SetAside, set_aside_culprits
+from tidings.service.driver_filters import domain_of
+from tidings.service.driver_index import DomainIndex
+from tidings.service.driver_thread import StreamThread
+from tidings.service.driver_upkeep import Cursors, Departed, marks_of, prune
 from tidings.store.catalogue import Catalogue, CatalogueBusyError, DomainRow
-from tidings.store.deliveries import Deliveries, DeliveriesError
+from tidings.store.deliveries import DeliveriesError
 from tidings.store.notifications import LOG, MAX_WAITING, Notifications, NotificationsError
 from tidings.store.reader import LogReader
 
@@ -42,12 +44,8 @@ WAIT_SECONDS = 0.25  # that the source looks for events by itself
 LOOK_SECONDS = 0.25  # between looks at whether the query runs
 REACHED_SECONDS = 0.5
 PRUNE_SECONDS = 2.0
-PRUNED_TOGETHER = 2_000  # rows, in one transaction
-PRUNE_ALL_SECONDS = 300.0
-FORGET_SECONDS = 10.0  # after a row has left the index: a micro-batch may still be at it
 SETTLED_SECONDS = 2.0  # after which what made the query before fail is over
-RETRY_SECONDS, RETRY_SECONDS_MAX = 0.5, 30.0
-HEALTHY_SECONDS = 60.0  # after which a failure counts as a first one
+STUCK_TRIES = 2  # without a micro-batch, after which the checkpoint is given up
 
 _log = logging.getLogger("tidings.service")
 
@@ -64,50 +62,39 @@ class Context:
     adapting: Adapting | None = None  # None: Views and groups stay as they are
 
 
-class DomainStream:
+class DomainStream(StreamThread):
     """Matches the events of one domain from `start` until `stop`."""
 
-    def __init__(self, context: Context, row: DomainRow) -> None:
+    def __init__(self, context: Context, row: DomainRow, *, begin: int = 0) -> None:
+        """`begin` is a position before which another stream has matched all events of the domain."""
+        super().__init__(row.key)
+        self._begin = begin
         self.key = row.key
         self._context = context
         self._files = context.data.domain(row.tenant, row.name)
         self._row = row
         self._index = DomainIndex(self._files, context.catalogue, context.spark)
         self._adapter = None if context.adapting is None else Adapter(context.adapting, self._files)
-        self._told = threading.Event()
-        self._stopped = threading.Event()
-        self._problem: str | None = None
-        self._state = "opening"
         self._reached = 0  # all events of the domain before this position are in the mailboxes
-        self._stuck = False  # the last query ended, or did not begin, without a micro-batch
-        self._recovered = False
+        self._stuck = 0  # queries, one after the other, that ended or did not begin without a micro-batch
+        self._left_out = NOTHING
         self._running: Stream | None = None
         self._before = (0, 0, 0)  # events, matches and candidates of queries that have ended
         self._batches_before = 0  # and their micro-batches
-        self._gone: list[tuple[float, list[int]]] = []  # rows of subscriptions that were deleted, and since when
-        self._pruned = 0  # the last change of a cursor that mailboxes were pruned by
-        self._pruned_all = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name=f"tidings-{row.key}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._departed = Departed()
+        self._cursors = Cursors(context.data.deliveries)
 
     def tell(self, row: DomainRow) -> None:
         """Of a change of the domain or of its filters."""
         self._row = row
         self._told.set()
 
-    def stop(self) -> None:
-        """End; what the query was at is matched again when it is started again, with the same outcome."""
-        self._stopped.set()
-        self._told.set()
-
-    def join(self) -> None:
-        self._thread.join()
+    def has_at_most(self, filters: int) -> bool:
+        """Whether no more filters than these are in force."""
+        return len(self._index.known) < 20 * filters + 1_000 and self._index.in_force() <= filters
 
     @property
     def has_matched(self) -> bool:
-        """Whether this driver has matched any event of it."""
         return bool(self.status()["events"])
 
     def status(self) -> dict[str, Any]:
@@ -128,6 +115,7 @@ class DomainStream:
             "batch_seconds": 0.0 if status is None else status.batch_seconds,
             "events_per_second": 0.0 if status is None else status.events_per_second,
             **self._adapted(),
+            "set_aside": len(self._left_out.filters) + len(self._left_out.events),
             "rejected": len(self._index.rejected),
             "rejects": {str(number): reason for number, reason in list(self._index.rejected.items())[:100]},
         }
@@ -148,25 +136,6 @@ class DomainStream:
 
     # ------------------------------------------------------------------ the thread
 
-    def _run(self) -> None:
-        failures = 0
-        while not self._stopped.is_set():
-            started = time.monotonic()
-            try:
-                self._serve()
-                failures = 0
-                continue
-            except TidingsError as error:
-                self._problem = str(error)
-                _log.error("%s: %s", self.key, error)
-            except Exception as error:  # a bug, or Spark itself: the other domains go on
-                self._problem = f"{type(error).__name__}: {error}"
-                _log.exception("%s: the stream failed", self.key)
-            self._state = "failed"
-            failures = 1 if time.monotonic() - started > HEALTHY_SECONDS else failures + 1
-            self._stopped.wait(min(RETRY_SECONDS_MAX, RETRY_SECONDS * 2 ** (failures - 1)))
-        self._state = "stopped"
-
     def _serve(self) -> None:
         """Until told to stop, or until the domain is another."""
         self._state = "opening"
@@ -175,7 +144,10 @@ class DomainStream:
             self._files.folder.mkdir(parents=True, exist_ok=True)
             log = opened.enter_context(LogReader(self._context.data.log))
             mailboxes = opened.enter_context(Notifications(self._files.mailboxes, max_waiting=MAX_WAITING))
-            self._reached = max(self._reached, _resume(mailboxes))
+            self._reached = max(self._reached, self._begin, _resume(mailboxes))
+            aside = SetAside.read(self._files.aside)
+            self._left_out = aside.left_out
+            self._index.aside = {one.number: one.reason for one in aside.filters.values()}
             self._index.open(row, self._reached)
             if self._adapter is not None:
                 self._adapter.opened(self._index, mailboxes)
@@ -184,27 +156,48 @@ class DomainStream:
 
     def _query(self, row: DomainRow, log: LogReader, mailboxes: Notifications) -> None:
         """Until told to stop, or until the query has to be another."""
-        running = self._started(row)
+        running = self._started(row, log, mailboxes)
         try:
             self._running, self._state = running, "running"
             self._follow(row, running, log, mailboxes)
+            self._stuck = 0
+        except Exception:
+            # As where it needs a version that cannot be read any more.
+            self._stuck = 0 if running.status().batches else self._stuck + 1
+            raise
         finally:
             self._ended(running)
 
-    def _started(self, row: DomainRow) -> Stream:
-        """The query, where it was; or, if that cannot be and somebody has asked for it, without its checkpoint.
+    def _mend(self) -> None:
+        if self._failures >= MEND_AFTER:
+            self._state = "isolating"
+            files = self._files
+            set_aside_culprits(files.aside, files.query, self._context.data.log, domain_of(self._row))
 
-        Nobody is told otherwise then: every row that is valid for an event is in every later version.
+    def _started(self, row: DomainRow, log: LogReader, mailboxes: Notifications) -> Stream:
+        """The query, where it was; else without its checkpoint, after the last position that the mailboxes have.
+
+        That changes no match: every row that is valid for an event is in every later version.
         """
-        if self._stuck and self._problem is not None and self._context.recover and not self._recovered:
-            _log.warning("%s: recovering: %s", self.key, self._problem)
-            self._recovered = True
-            return self._stream(row, recover=True)
-        try:
-            return self._stream(row)
-        except CheckpointError as error:
-            self._stuck = True
-            raise CheckpointError(f"{error} (tidings serve --recover does)") from error
+        resume = max(self._begin, _resume(mailboxes))
+        is_new = not self._files.query.exists() and resume > 0  # another query has come so far
+        if not is_new and self._stuck < STUCK_TRIES:
+            try:
+                return self._stream(row)
+            except CheckpointError as error:
+                self._problem = str(error)
+        gone = log.removed_to(row.key)
+        if gone > resume and not self._context.recover:
+            raise CheckpointError(
+                f"{self._problem or 'its checkpoint is missing'}; the mailboxes know of events before position "
+                f"{resume}, and the log has none before "
+                f"{gone}: what lies between was not matched, and is gone. tidings serve --recover goes on without it"
+            )
+        if not is_new:
+            _log.warning("%s: goes on from position %d with a new checkpoint: %s", self.key, resume, self._problem)
+        self._stuck = 0
+        self._begin = max(self._begin, gone)
+        return self._stream(row, recover=True)
 
     def _stream(self, row: DomainRow, *, recover: bool = False) -> Stream:
         context = self._context
@@ -212,6 +205,7 @@ class DomainStream:
         events = LogEvents(
             context.data.log,
             domain_of(row),
+            start=self._begin,
             max_events_per_trigger=EVENTS_A_BATCH,
             carry=not (context.spark.sparkContext.master or "").startswith("local["),
             prefix=PREFIX,
@@ -227,6 +221,7 @@ class DomainStream:
             trigger=0,
             recover=recover,
             partitions=self._partitions,
+            aside=self._left_out,
         )
 
     @property
@@ -238,7 +233,6 @@ class DomainStream:
         running.stop()
         status = running.status()
         self._running = None
-        self._stuck = status.batches == 0  # as where it needs a version that cannot be read any more
         events, matches, candidates = self._before
         self._before = (events + status.events, matches + status.matches, candidates + status.candidates)
         self._batches_before += status.batches
@@ -295,31 +289,14 @@ class DomainStream:
         if reached < end and log.advance(reached, domain=self.key, events=1, end=end) == reached:
             reached = end
         self._reached = reached
-        left = self._index.retire(reached)
-        if left:
-            kept = self._context.catalogue.by_filter(left)
-            self._gone.append((time.monotonic(), [number for number in left if number not in kept]))
-        while self._gone and self._gone[0][0] < time.monotonic() - FORGET_SECONDS:
-            _, numbers = self._gone.pop(0)
+        self._departed.note(self._index.retire(reached), self._context.catalogue)
+        if numbers := self._departed.due():
             mailboxes.forget(numbers)
             self._index.forget(numbers)
 
     def _prune(self, mailboxes: Notifications) -> None:
-        """Remove what subscribers have acknowledged, a part of them at a time: the query waits meanwhile."""
-        place = self._context.data.deliveries
-        if not place.exists():
-            return
-        with Deliveries(place, read_only=True) as deliveries:
-            if time.monotonic() - self._pruned_all > PRUNE_ALL_SECONDS:  # what a failure may have left
-                self._pruned, self._pruned_all = 0, time.monotonic()
-            change, cursors = deliveries.changed_cursors(self._pruned)
-        if not cursors:
-            return
-        rows = self._index.numbers_of(cursors)
-        marks = [(number, cursors[key]) for key, numbers in rows.items() for number in numbers]
-        for start in range(0, len(marks), PRUNED_TOGETHER):
-            mailboxes.prune(dict(marks[start : start + PRUNED_TOGETHER]))
-        self._pruned = change
+        prune(mailboxes, marks_of(self._index, self._cursors.changed()))
+        self._cursors.pruned()
 
 
 def _resume(mailboxes: Notifications) -> int:

@@ -39,6 +39,10 @@ def router(context: Context) -> APIRouter:
             if tenant == context.settings.operator:
                 held = context.retention.held_by
                 told["log"]["held"] = None if held is None else {"position": held.position, "by": held.who}
+                told["log"]["held_bytes"] = context.retention.held_bytes
+                told["log"]["given_up"] = [
+                    {"position": need.position, "by": need.who} for need in context.retention.given_up[:20]
+                ]
                 problem = context.lag.problem or context.lag.status.get("problem")
                 told["driver"] |= {"problem": problem, "pid": context.lag.status.get("pid")}
         return JSONResponse(told)

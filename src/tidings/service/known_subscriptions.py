@@ -14,7 +14,7 @@ from tidings.store.catalogue import Catalogue, SubscriptionRow
 
 _REMEMBERED = 20_000
 MAX_ID = 255
-DELIVERED = ("active", "expired")  # states in which what waits may be had
+DELIVERED = ("active", "suspended", "expired")  # states in which what waits may be had
 
 
 class KnownSubscriptions:

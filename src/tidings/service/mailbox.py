@@ -26,7 +26,9 @@ from tidings.store.deliveries import DeadLetter, Deliveries
 from tidings.store.notifications import Notifications
 
 OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowledged"
-RETAINED = "the event was removed from the log by retention before it was delivered"
+RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
+_TOGETHER = 10_000  # dead letters that are written in one transaction
+_ALL = 1 << 30  # notifications: a mailbox has a bound of its own
 _logger = logging.getLogger(__name__)
 
 
@@ -93,23 +95,27 @@ class Mailboxes:
 
     # -- reading, in threads ------------------------------------------------------------------------
 
-    def take(self, row: SubscriptionRow, after: int, limit: int) -> Taken:
-        """The next notifications of a subscription after a position, in order."""
-        positions = self.positions(row, after, limit)
+    def take(self, row: SubscriptionRow, after: int, limit: int, max_bytes: int | None = None) -> Taken:
+        """The next notifications of a subscription after a position, in order: so many bytes, and one more."""
         waiting: list[Waiting] = []
-        size = 0
-        for start in range(0, len(positions), 64):
-            some = positions[start : start + 64]
-            for position, text in zip(some, self._texts.of(some, domain_key_of(row)), strict=True):
-                if text is None:  # nobody can have it any more, and nobody is to lose it in silence
-                    self._deliveries.dead(row.key, position, RETAINED)
-                else:
-                    waiting.append(self._wanted(row, position, text))
-                    size += len(waiting[-1].text)
-                after = position
-                if size > self._settings.max_answer_bytes:
-                    return Taken(waiting, after)
+        for position, text in self._events(row, self.positions(row, after, limit), max_bytes):
+            if text is not None:
+                waiting.append(self._wanted(row, position, text))
+            elif position > self._deliveries.cursor(row.key):  # it is lost, and that is not to go unnoticed
+                self._deliveries.dead(row.key, position, RETAINED)
+            after = position
         return Taken(waiting, after)
+
+    def _events(
+        self, row: SubscriptionRow, positions: Sequence[int], max_bytes: int | None = None
+    ) -> Iterator[tuple[int, str | None]]:
+        """Positions and their events, up to the one that makes too many bytes."""
+        left = self._settings.max_answer_bytes if max_bytes is None else max_bytes
+        for position, text in zip(positions, self._texts.of(positions, domain_key_of(row)), strict=True):
+            yield position, text
+            left -= len(text or "")
+            if left < 0:
+                return
 
     def positions(self, row: SubscriptionRow, after: int, limit: int) -> list[int]:
         box = self._box(domain_key_of(row))
@@ -130,6 +136,13 @@ class Mailboxes:
         found.sort()
         return found[:limit]
 
+    def acknowledge(self, row: SubscriptionRow, position: int) -> None:
+        """Note that a subscriber has all up to a position, of what was there to be had: what is matched later comes."""
+        if not self.positions(row, position - 1, 1):
+            there = self.positions(row, self._deliveries.cursor(row.key), _ALL)
+            position = there[-1] if there else -1
+        self._deliveries.acknowledge(row.key, position)
+
     def waiting_before(self, key: str, position: int) -> list[int]:
         """The filters of a domain, by number, that have something waiting before a position."""
         box = self._box(key)
@@ -138,11 +151,15 @@ class Mailboxes:
         _, numbers = box.store.woken(-1)  # all that have anything
         return [number for number in numbers if box.store.positions_of(number, before=position, limit=1)]
 
-    def redriven(self, row: SubscriptionRow, limit: int) -> list[Waiting]:
-        """What was dead and is to be delivered once more."""
-        positions = self._deliveries.redriven(row.key, limit=limit)
+    def redriven(self, row: SubscriptionRow, limit: int, max_bytes: int | None = None) -> list[Waiting]:
+        """What was dead and is to be delivered once more, the first of it: so many bytes, and one more."""
+        return self.redriven_at(row, self._deliveries.redriven(row.key, limit=limit), max_bytes)
+
+    def redriven_at(
+        self, row: SubscriptionRow, positions: Sequence[int], max_bytes: int | None = None
+    ) -> list[Waiting]:
         waiting = []
-        for position, text in zip(positions, self._texts.of(positions, domain_key_of(row)), strict=True):
+        for position, text in self._events(row, positions, max_bytes):
             if text is None:
                 self._deliveries.dead(row.key, position, RETAINED)
             else:
@@ -155,12 +172,15 @@ class Mailboxes:
             return Waiting(position, self._selecting.nodes(row, position, text), "nodes")
         return Waiting(position, text)
 
-    def dead_letters(self, row: SubscriptionRow, after: int, limit: int) -> list[tuple[DeadLetter, str | None]]:
-        """What could not be delivered, and the events, where they are still there."""
+    def dead_letters(
+        self, row: SubscriptionRow, after: int, limit: int
+    ) -> tuple[list[tuple[DeadLetter, str | None]], bool]:
+        """What could not be delivered, with the events that are still there; and whether there are more."""
         self.take_in_overflow(row)
-        letters = self._deliveries.dead_letters(row.key, after, limit)
-        texts = self._texts.of([letter.position for letter in letters], domain_key_of(row))
-        return list(zip(letters, texts, strict=True))
+        letters = self._deliveries.dead_letters(row.key, after, limit + 1)
+        events = self._events(row, [letter.position for letter in letters[:limit]])
+        shown = [(letter, text) for letter, (_, text) in zip(letters, events, strict=False)]
+        return shown, len(shown) < len(letters)
 
     def take_in_overflow(self, row: SubscriptionRow) -> None:
         """Have what found no room in a mailbox be dead letters, once: how far that came is a cursor of its own."""
@@ -169,13 +189,13 @@ class Mailboxes:
             return  # a history is loaded late, and below what may have overflowed already
         for filter in row.filters:
             start, end = filter.deliver_from, filter.valid_to
-            seen = self._deliveries.cursor(-filter.number)
-            over = [found.position for found in box.store.overflowed(filter.number, after=seen)]
-            for position in over:
-                if start is not None and position >= start and (end is None or position < end):
-                    self._deliveries.dead(row.key, position, OVERFLOWED)
-            if over:
-                self._deliveries.acknowledge(-filter.number, over[-1])
+            while True:
+                seen = self._deliveries.cursor(-filter.number)
+                over = [one.position for one in box.store.overflowed(filter.number, after=seen, limit=_TOGETHER)]
+                if not over:
+                    break
+                dead = [at for at in over if start is not None and start <= at and (end is None or at < end)]
+                self._deliveries.dead_many(row.key, dead, OVERFLOWED, cursors={-filter.number: over[-1]})
 
     def _box(self, key: str) -> _Box | None:
         box = self._boxes.get(key)

@@ -46,7 +46,7 @@ class Quota:
     uploading_bytes: int = 32 << 20  # of bodies that are being read, decompressed, or appended
     waiting_bytes: int = 1 << 30  # published, and not matched yet
     backtests: int = 4  # under way
-    webhooks_at_once: int = 16  # attempts under way
+    webhooks_at_once: int = 64  # attempts under way
     held_log_bytes: int = 4 << 30  # of the log, kept for subscribers that do not fetch
 
 

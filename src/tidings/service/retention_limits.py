@@ -27,6 +27,15 @@ class Limits:
     max_bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class HeldLimits:
+    """How long beyond that it is kept for those who need it; how much of it is in each tenant's quota."""
+
+    max_age: dt.timedelta = dt.timedelta(days=30)
+    grace_seconds: float = 3600.0  # that everybody has after the gateway was started, or a stream was last seen to run
+
+
+HELD_BY_DEFAULT = HeldLimits()
 KEPT_BY_DEFAULT = Limits(max_age=dt.timedelta(days=7))
 
 

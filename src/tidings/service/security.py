@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 import time
 from collections import OrderedDict
 from concurrent.futures import Executor
@@ -23,6 +22,9 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 MAX_URL = 2_000
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out (RFC 4291)
+_NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
+_RELAYS = ipaddress.ip_network("192.88.99.0/24")  # of 6to4
 _CACHED_TOKENS = 10_000
 CONNECTION = "tidings.connection"  # where a request's scope has the connection that it came on
 
@@ -151,32 +153,16 @@ def check_webhook_url(url: object, *, development: bool, pointer: str = "/delive
 
 
 def may_be_sent_to(address: Address, *, development: bool) -> bool:
-    """Whether an address is everybody's; with `development`, also whether it is this machine's own."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if inner is None and address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return may_be_sent_to(inner, development=development)
+    """Whether an address is everybody's; with `development`, also whether it is this machine's own.
+
+    An address that has an IPv4 address in it is judged by that one. Those of tunnels lead to whoever runs a relay.
+    """
     if development and address.is_loopback:
         return True
-    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
-
-
-async def resolved(host: str, port: int, *, development: bool) -> list[str]:
-    """The addresses of a host, all of which may be sent to; `OSError` where that is not so.
-
-    One that may not is enough to refuse: who answers with both hopes that the other is tried.
-    """
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    except OSError as error:
-        raise OSError(f"the host {host} cannot be found: {error.strerror or error}") from None
-    addresses = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
-    if not addresses:
-        raise OSError(f"the host {host} has no address")
-    for address in addresses:
-        if not may_be_sent_to(ipaddress.ip_address(address), development=development):
-            raise OSError(f"the host {host} is at {address}, which is not a public address")
-    return addresses
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_global and not (address.is_multicast or address.is_reserved or address in _RELAYS)
+    if address.ipv4_mapped is not None:
+        return may_be_sent_to(address.ipv4_mapped, development=development)
+    if address in _NAT64:
+        return may_be_sent_to(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF), development=False)
+    return address in _UNICAST and address.is_global and not any(address in network for network in _NOT_PUBLIC)

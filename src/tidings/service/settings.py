@@ -8,7 +8,7 @@ from tidings.model.event_json import MAX_BATCH_BYTES, MAX_EVENT_BYTES
 from tidings.service.data_directory import DEFAULT_TENANT
 from tidings.service.json_bodies import BodyLimits
 from tidings.service.quotas import Quotas
-from tidings.service.retention_limits import KEPT_BY_DEFAULT, Limits
+from tidings.service.retention_limits import HELD_BY_DEFAULT, KEPT_BY_DEFAULT, HeldLimits, Limits
 
 LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -19,10 +19,16 @@ class WebhookSettings:
 
     timeout_seconds: float = 15.0  # of one attempt, all of it
     max_answer_bytes: int = 64 << 10  # that are read of an answer; only its status matters
-    at_once: int = 64  # attempts under way
+    at_once: int = 128  # attempts under way; a tenant has at most half of them, and an endpoint half of that
+    turn_seconds: float = 1.0  # after which one who delivers lets others have their turn
+    lookup_seconds: float = 5.0  # of a host's name
     # Pauses after the first, second, … failure, each with jitter; after the last the notification is a dead letter.
     backoff_seconds: tuple[float, ...] = (5, 30, 120, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600)
     jitter: float = 0.2  # of each pause, up or down
+    max_retry_after_seconds: float = 24 * 3600.0  # that a receiver may ask for
+    suspended_after: int = 5  # failures of one notification, after which the endpoint is only probed
+    probe_seconds: float = 3600.0  # between attempts then, at least
+    overlap_seconds: float = 24 * 3600.0  # in which the secret before the present one signs too
     stumbled_seconds: float = 1.0  # after which a turn is given again that a store has cut short
 
 
@@ -46,13 +52,15 @@ class Settings:
     max_answer_bytes: int = 8 << 20  # of the events in one answer, and one event more
     keep_alive_seconds: float = 15.0  # of a stream on which nothing happens
     poll_seconds: float = 0.02  # between looks at mailboxes that somebody waits for
-    # What a stream wrote so long ago that no buffer can hold it any more counts as received.
-    stream_window_bytes: int = 16 << 20
-    stream_window_notifications: int = 50_000
+    # What a stream sends before its client has to acknowledge some of it.
+    stream_window_notifications: int = 1_000
+    stream_window_bytes: int = 4 << 20
+    stream_write_seconds: float = 30.0  # after which a client that reads nothing is disconnected
 
     backtest_wait_seconds: float = 30.0
     sweep_seconds: float = 1.0
     retain: Limits = KEPT_BY_DEFAULT  # of the log, beyond which only what is needed is kept
+    held: HeldLimits = HELD_BY_DEFAULT  # of what is needed, beyond which it is given up
     retain_seconds: float = 60.0  # between looks at what can be removed
     job_kept_seconds: float = 24 * 3600.0
     token_cache_seconds: float = 5.0  # a token that was revoked works for so long

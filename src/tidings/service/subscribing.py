@@ -136,6 +136,11 @@ class Subscribing:
             if delivery.made and row.secret is not None:  # one that was told of before stays
                 delivery = dataclasses.replace(delivery, secret=row.secret)
             changes |= {"delivery": delivery.mode, "url": delivery.url, "secret": delivery.secret, "disabled": None}
+            changes["suspended"] = None
+            if delivery.secret != row.secret:  # the one before signs too for a while, unless it is no webhook any more
+                kept = row.secret if delivery.secret is not None else None
+                until = _now() + round(self._settings.webhooks.overlap_seconds * 1e6)
+                changes |= {"old_secret": kept, "old_secret_until": until if kept is not None else None}
         if patch.expires is not None or patch.forget_expires:
             changes["expires"] = patch.expires
         if patch.labels is not None:
@@ -146,6 +151,8 @@ class Subscribing:
             changes["select"] = patch.select
         if changes:
             self._catalogue.update(row.tenant, row.id, **changes)
+        if patch.delivery is not None:
+            self._deliveries.try_now(row.key)  # where it goes now may be well
         if patch.filter is not None and patch.filter != row.filter:
             new = self._catalogue.change_filter(row.tenant, row.id, patch.filter, cost)
             self._catalogue.activate(new.number, self._log.end)
@@ -229,7 +236,7 @@ class Subscribing:
 
     def _expire(self) -> list[SubscriptionRow]:
         ended = []
-        for row in self._catalogue.expired(time.time_ns() // 1000):
+        for row in self._catalogue.expired(_now()):
             if self._catalogue.expire(row.tenant, row.id, self._log.end):
                 now = self._now(row.tenant, row.id)
                 ended += [now] if now is not None else []
@@ -272,5 +279,9 @@ class Subscribing:
                 gone = self._catalogue.purge(domain.tenant, domain.name, reached=reached, revision=covers)
                 for key in gone:
                     self._deliveries.forget(key)
-        before = time.time_ns() // 1000 - round(self._settings.job_kept_seconds * 1e6)
+        before = _now() - round(self._settings.job_kept_seconds * 1e6)
         self._catalogue.forget_jobs(before)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -138,6 +138,8 @@ def written_subscription(row: SubscriptionRow, *, secret: str | None = None) -> 
         delivery["url"] = row.url
     if secret is not None:
         delivery["secret"] = secret
+    if row.old_secret_until is not None and row.old_secret_until > time.time_ns() // 1000:
+        delivery["old_secret_until"] = written_time(row.old_secret_until)
     first = row.filters[0] if row.filters else None
     start = "latest" if first is None or first.replay_from is None else {"position": first.replay_from}
     form = {
@@ -157,6 +159,8 @@ def written_subscription(row: SubscriptionRow, *, secret: str | None = None) -> 
     }
     if row.disabled is not None:
         form["disabled"] = row.disabled
+    if row.suspended is not None:
+        form["suspended"] = row.suspended
     return form
 
 

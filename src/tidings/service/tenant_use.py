@@ -17,13 +17,16 @@ operator, so that their number is known.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from tidings.service.problems import Problem, busy
-from tidings.service.quotas import Quotas
+from tidings.service.quotas import Quota, Quotas
 
 OWN = 10  # the part of a quota that is a tenant's own: one in so many
+
+NAMES = tuple(one.name for one in dataclasses.fields(Quota))
 
 # What a tenant can do about it, by the quota; and whether waiting helps.
 _ADVICE = {
@@ -51,13 +54,17 @@ _WHAT = {
 class TenantUse:
     """Counts what tenants have. For the event loop, like all that asks it."""
 
-    def __init__(self, quotas: Quotas, shared: Mapping[str, int], measured: Mapping[str, Callable[[str], int]]) -> None:
+    def __init__(self, quotas: Quotas, shared: Mapping[str, int]) -> None:
         self.quotas = quotas
-        self._measured = dict(measured)  # what is counted elsewhere, by quota
+        self._measured: dict[str, Callable[[str], int]] = {}  # what is counted elsewhere, by quota
         self._shared = dict(shared)  # of what is divided: what all tenants have beyond their own tenths
         self._taken: Counter[str] = Counter()  # of that
         self._used: dict[str, Counter[str]] = {}  # by tenant
         self.refusals: Counter[tuple[str, str]] = Counter()  # by tenant and quota
+
+    def measure(self, name: str, use_of: Callable[[str], int]) -> None:
+        """Have what tenants use of something be counted elsewhere."""
+        self._measured[name] = use_of
 
     def limit(self, tenant: str, name: str) -> int:
         limit: int = getattr(self.quotas.of(tenant), name)
@@ -138,7 +145,7 @@ class TenantUse:
 
     def of(self, tenant: str) -> dict[str, dict[str, int]]:
         """What a tenant has and may have of everything that is counted here."""
-        return {name: {"used": self.used(tenant, name), "limit": self.limit(tenant, name)} for name in _WHAT}
+        return {name: {"used": self.used(tenant, name), "limit": self.limit(tenant, name)} for name in NAMES}
 
     def tenants(self) -> list[str]:
         """Those that have had anything."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,15 +131,20 @@ class Deliveries(SqliteFile):
         rows = self._ask("SELECT * FROM attempts WHERE subscription = ? ORDER BY position", subscription)
         return [Attempt(*row) for row in rows]
 
-    def due(self, now: int, *, limit: int = 1_000) -> list[Attempt]:
-        """What is to be tried again at this time or before, the longest due first."""
-        rows = self._ask("SELECT * FROM attempts WHERE next_try <= ? ORDER BY next_try LIMIT ?", now, limit)
-        return [Attempt(*row) for row in rows]
+    def due(self, now: int) -> list[int]:
+        """The subscriptions that have something to be tried again at this time or before."""
+        rows = self._ask("SELECT DISTINCT subscription FROM attempts WHERE next_try <= ? ORDER BY subscription", now)
+        return [subscription for (subscription,) in rows]
 
-    def next_due(self) -> int | None:
-        """When something is to be tried again next."""
-        found: int | None = self._ask("SELECT min(next_try) FROM attempts")[0][0]
+    def next_due(self, after: int) -> int | None:
+        """When something is to be tried again next, after a time."""
+        found: int | None = self._ask("SELECT min(next_try) FROM attempts WHERE next_try > ?", after)[0][0]
         return found
+
+    def try_now(self, subscription: int) -> None:
+        """Have what failed be tried again at once."""
+        with self._writing():
+            self._ask("UPDATE attempts SET next_try = 0 WHERE subscription = ?", subscription)
 
     def delivered(self, subscription: int, position: int) -> None:
         """Note that one notification was delivered, out of order perhaps: it is tried no more, and redriven no more."""
@@ -165,6 +170,16 @@ class Deliveries(SqliteFile):
             )
             if acknowledge:
                 self._acknowledge(subscription, position)
+
+    def dead_many(
+        self, subscription: int, positions: Sequence[int], reason: str, *, cursors: Mapping[int, int]
+    ) -> None:
+        """Give notifications up, and have cursors be this far, in one transaction."""
+        with self._writing():
+            rows = [(subscription, position, reason, _now()) for position in positions]
+            self._connection.executemany("INSERT OR REPLACE INTO dead VALUES (?, ?, ?, 0, ?)", rows)
+            for key, position in cursors.items():
+                self._acknowledge(key, position)
 
     def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadLetter]:
         """What was given up of a subscription after a position, in the order of positions."""

@@ -13,12 +13,13 @@ is not there was removed by retention (`LogRangeError`), or is damage (`LogCorru
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -37,15 +38,22 @@ _START = "(SELECT coalesce(max(last) + 1, 0) FROM removed)"
 _END = f"""max((SELECT coalesce((SELECT first + count FROM pages ORDER BY first DESC LIMIT 1), 0)),
                (SELECT coalesce(max(last) + 1, 0) FROM lost), {_START})"""
 _FROM_PAGE_WITH = "first >= coalesce((SELECT max(first) FROM pages WHERE first <= ?1), ?1) AND first + count > ?1"
+# Of some domains, as a list of JSON; of all where that is NULL.
+_OF_DOMAINS = "(?3 IS NULL OR domain IN (SELECT value FROM json_each(?3)))"
 _PAGES = f"""SELECT first, count, domain, time, checksum, length,
-    CASE WHEN ?3 IS NULL OR domain = ?3 THEN keys END, CASE WHEN ?3 IS NULL OR domain = ?3 THEN events END,
-    CASE WHEN ?3 IS NULL OR domain = ?3 THEN attributes END
+    CASE WHEN {_OF_DOMAINS} THEN keys END, CASE WHEN {_OF_DOMAINS} THEN events END,
+    CASE WHEN {_OF_DOMAINS} THEN attributes END
     FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 ORDER BY first"""
 _SIZES = "SELECT first, count, length(events) + coalesce(length(attributes), 0) AS size FROM pages"
 _PLACED_SIZES = "SELECT first, count, size FROM pages JOIN placed USING (first)"  # of pages in a topic
 _PLACED = f"""SELECT first, count, domain, time, checksum, length, offset, size FROM pages JOIN placed USING (first)
-    WHERE {_FROM_PAGE_WITH} AND first < ?2 AND (?3 IS NULL OR domain = ?3) ORDER BY first"""
-_HEADERS = f"SELECT first, count FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 AND domain = ?3 ORDER BY first"
+    WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"""
+_HEADERS = f"SELECT first, count FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"
+_REMOVED = (
+    "SELECT coalesce(max(last) + 1, 0) FROM removed WHERE ?1 IS NULL OR domain IN (SELECT value FROM json_each(?1))"
+)
+
+Domains: TypeAlias = str | Collection[str] | None  # the key of one, those of several; None: all
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ class LogReader:
         return _SIZES if self._topic is None else _PLACED_SIZES
 
     def read(
-        self, start: int | None = None, end: int | None = None, *, domain: str | None = None
+        self, start: int | None = None, end: int | None = None, *, domain: Domains = None
     ) -> Iterator[pa.RecordBatch]:
         """The events of positions [start, end), of one domain or of all, by `RAW_SCHEMA`."""
         start, end = self._range(start, end)
@@ -163,23 +171,27 @@ class LogReader:
         if max_age is not None:
             limits.append(self.position_at(dt.datetime.now(dt.UTC) - max_age))
         if max_bytes is not None:
-            limits.append(self._position_of_newest(max_bytes))
+            limits.append(self.position_of_newest(max_bytes))
         return max(limits)
 
-    def _position_of_newest(self, max_bytes: int) -> int:
-        sizes = f"{self._sizes} ORDER BY first DESC"
+    def position_of_newest(self, max_bytes: int, *, before: int | None = None) -> int:
+        """The first position of the newest events, of all or of those before a position, that take so many bytes."""
+        sizes = f"{self._sizes} WHERE ?1 IS NULL OR first < ?1 ORDER BY first DESC"
         at = total = 0
         with self._lock, translated("cannot read"):
-            for first, count, size in self._connection.cursor().execute(sizes):
+            for first, count, size in self._connection.cursor().execute(sizes, (before,)):
                 total += size
                 if total > max_bytes:
                     return int(first + count)
                 at = first
         return int(at)
 
-    def advance(
-        self, start: int, *, domain: str | None = None, events: int | None = None, end: int | None = None
-    ) -> int:
+    def bytes_between(self, start: int, end: int) -> int:
+        """What the events of positions [start, end) take, compressed; by pages, the first of them whole."""
+        total = f"SELECT coalesce(sum(size), 0) FROM ({self._sizes}) WHERE first + count > ? AND first < ?"
+        return int(self._ask(total, start, end)[0][0])
+
+    def advance(self, start: int, *, domain: Domains = None, events: int | None = None, end: int | None = None) -> int:
         """Where a read from `start` on ends that takes at most so many events of the domain.
 
         It ends right after the last of them, so `start` itself is the answer where there are none.
@@ -196,7 +208,7 @@ class LogReader:
             left = None if left is None else left - taken
         return at
 
-    def pages(self, start: int, end: int, *, domain: str | None = None) -> Iterator[Page]:
+    def pages(self, start: int, end: int, *, domain: Domains = None) -> Iterator[Page]:
         """The pages with events of positions [start, end), verified; the first and last may reach beyond."""
         at = start
         while at < end:
@@ -206,7 +218,7 @@ class LogReader:
                 if page.first > at:
                     self._account_for(at, page.first, domain)
                 at = page.end
-                if domain is None or page.domain == domain:
+                if _is_among(page.domain, domain):
                     page.verify()
                     yield page
             if not rows:
@@ -227,18 +239,18 @@ class LogReader:
             begin = max(first, start)
             yield begin, min(first + count, end) - begin
 
-    def _headers(self, start: int, end: int, domain: str) -> Iterator[Sequence[Any]]:
-        while rows := self._ask(_HEADERS + " LIMIT 1000", start, end, domain):
+    def _headers(self, start: int, end: int, domain: Domains) -> Iterator[Sequence[Any]]:
+        while rows := self._ask(_HEADERS + " LIMIT 1000", start, end, _listed(domain)):
             yield from rows
             start = rows[-1][0] + rows[-1][1]
 
-    def _fetch(self, at: int, end: int, domain: str | None) -> list[tuple[Any, ...]]:
+    def _fetch(self, at: int, end: int, domain: Domains) -> list[tuple[Any, ...]]:
         """The next pages, not too many bytes of them: a reader that takes long keeps SQLite from cutting its log."""
         rows: list[tuple[Any, ...]] = []
         size = 0
         with self._lock, translated("cannot read", position=at):
             cursor = self._connection.cursor()
-            for row in cursor.execute(_PAGES, (at, end, domain)):
+            for row in cursor.execute(_PAGES, (at, end, _listed(domain))):
                 rows.append(row)
                 size += 1000 + len(row[6] or b"") + len(row[7] or b"") + len(row[8] or b"")
                 if size > _FETCH_BYTES:
@@ -246,7 +258,7 @@ class LogReader:
             cursor.close()
         return rows if self._topic is None else self._from_topic(self._topic, rows, domain)
 
-    def _from_topic(self, topic: Topic, rows: list[tuple[Any, ...]], domain: str | None) -> list[tuple[Any, ...]]:
+    def _from_topic(self, topic: Topic, rows: list[tuple[Any, ...]], domain: Domains) -> list[tuple[Any, ...]]:
         """Of these pages the first ones, not too many bytes of them, with what the topic has of them."""
         if not rows:
             return rows
@@ -255,7 +267,7 @@ class LogReader:
         wanted: list[Placed] = []
         size = 0
         for row in rows:
-            if domain is None or row[2] == domain:
+            if _is_among(row[2], domain):
                 place = places.get(row[0])
                 if place is None:
                     break  # removed since
@@ -267,22 +279,25 @@ class LogReader:
         whole = {page.first: (page.keys, page.events, page.attributes) for page in fetched(topic, wanted)}
         return [(*row[:6], *whole.get(row[0], row[6:])) for row in taken]
 
-    def placed(self, start: int, end: int, *, domain: str | None = None) -> list[Placed]:
+    def placed(self, start: int, end: int, *, domain: Domains = None) -> list[Placed]:
         """Of a log in a topic, where the pages are with events of positions [start, end)."""
         found = list(self._placed(start, end, domain))
         if start < (begin := self.start):  # after they were looked up: what was there then is theirs
             self._account_for(start, min(begin, end), domain)
         return found
 
-    def _placed(self, start: int, end: int, domain: str | None) -> Iterator[Placed]:
-        for *known, offset, size in self._ask(_PLACED, start, end, domain):
+    def _placed(self, start: int, end: int, domain: Domains) -> Iterator[Placed]:
+        for *known, offset, size in self._ask(_PLACED, start, end, _listed(domain)):
             first, count, of, time, checksum, length = known
             yield Placed(Page(first, count, of, time, checksum, length, None, b"", None), offset, size)
 
-    def _account_for(self, first: int, end: int, domain: str | None) -> None:
+    def removed_to(self, domain: Domains = None) -> int:
+        """The position after the last event of the domain that retention has removed; 0 if none was."""
+        return int(self._ask(_REMOVED, _listed(domain))[0][0])
+
+    def _account_for(self, first: int, end: int, domain: Domains) -> None:
         """Positions [first, end) have no page: say why, unless no event of the domain is missing."""
-        removed = "SELECT coalesce(max(last) + 1, 0) FROM removed WHERE ?1 IS NULL OR domain = ?1"
-        removed_to = int(self._ask(removed, domain)[0][0])
+        removed_to = self.removed_to(domain)
         if first < removed_to:
             raise LogRangeError(
                 f"log: positions {first} to {min(end, removed_to) - 1} were removed by retention, "
@@ -303,3 +318,14 @@ class LogReader:
     def _ask(self, sql: str, *values: object) -> list[Any]:
         with self._lock, translated("cannot read"):
             return ask(self._connection, sql, values)
+
+
+def _listed(domain: Domains) -> str | None:
+    """Domains as SQL takes them."""
+    if domain is None:
+        return None
+    return json.dumps([domain] if isinstance(domain, str) else sorted(domain))
+
+
+def _is_among(name: str, domain: Domains) -> bool:
+    return domain is None or (name == domain if isinstance(domain, str) else name in domain)

@@ -208,9 +208,7 @@ class Streamer(Worker):
     def work(self) -> None:
         asked, request = now(), uuid.uuid4().hex
         self.connections += 1
-        with contextlib.closing(
-            self._client.stream(self.subscription, last_event_id=self._last, ack=False)
-        ) as arriving:
+        with contextlib.closing(self._client.stream(self.subscription, last_event_id=self._last)) as arriving:
             try:
                 for number, one in enumerate(arriving, start=1):
                     self._writer.write(

@@ -99,6 +99,13 @@ class Subscription:
         created = any(change.action == "create" and change.outcome == "acked" for change in self.changes)
         return created and not paused and "delete" not in last and "disable" not in last
 
+    # Positions between two streams that acknowledge what their socket takes: what the first of them was sent and
+    # its reader did not get is lost. Set when deliveries are known.
+    between_streams: list[tuple[int, int]] = field(default_factory=list)
+
+    def may_be_lost(self, position: int) -> bool:
+        return any(last < position < first for last, first in self.between_streams)
+
     @cached_property
     def pauses(self) -> list[tuple[float, float]]:
         """From when to when it was surely paused."""
@@ -138,6 +145,7 @@ class History:
         self.acked = [event for event in self.events.values() if event.position is not None]
         self.moments = _Moments(self.acked)
         self.subscriptions = self._subscriptions(by_kind[Change])
+        self._find_gaps_between_streams()
 
     @staticmethod
     def _events(attempts: Iterable[Publish]) -> dict[Key, Event]:
@@ -158,6 +166,17 @@ class History:
             subscription.stages = [Stage(None, "inactive", -math.inf, -math.inf)]
             subscription.stages += filter(None, map(self._stage, subscription.changes))
         return found
+
+    def _find_gaps_between_streams(self) -> None:
+        streams: dict[tuple[str, str], list[int]] = {}  # subscription and request: positions, in the order of requests
+        for one in self.deliveries:
+            if one.channel == "auto":
+                streams.setdefault((one.subscription, one.request), []).append(one.position)
+        last: dict[str, int] = {}
+        for (id, _), positions in streams.items():
+            if id in last and id in self.subscriptions:
+                self.subscriptions[id].between_streams.append((last[id], positions[0]))
+            last[id] = positions[-1]
 
     def _stage(self, change: Change) -> Stage | None:
         if change.outcome == "refused" or change.action not in ("create", "change", "delete"):

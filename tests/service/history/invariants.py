@@ -26,7 +26,9 @@ def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
         assert event.position is not None
         for subscription in by_domain[event.key[:2]]:
             place = (subscription.id, event.position)
-            if place not in got and place not in dead and subscription.must_get(event.position, event.data):
+            if place in got or place in dead or subscription.may_be_lost(event.position):
+                continue
+            if subscription.must_get(event.position, event.data):
                 stage = subscription.at(event.position)[-1]
                 yield (
                     f"event {event} at position {event.position} matches subscription {subscription.id} "

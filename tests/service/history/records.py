@@ -58,7 +58,7 @@ class Delivery:
 
     subscription: str
     tenant: str  # of the subscriber
-    channel: Literal["pull", "sse", "webhook"]
+    channel: Literal["pull", "sse", "auto", "webhook"]  # auto: a stream that acknowledges what its socket takes
     request: str
     asked: float
     received: float

@@ -318,3 +318,20 @@ def test_the_checker_shares_no_code_with_the_service() -> None:
     for path in Path(__file__).parent.glob("*.py"):
         if path != Path(__file__):
             assert "tidings" not in path.read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize(("requests", "lost"), [(("r1", "r2"), True), (("r1", "r1"), False)])
+def test_what_lies_between_two_streams_that_the_socket_acknowledges_may_be_lost_and_nothing_else(
+    requests: tuple[str, str], lost: bool
+) -> None:
+    published = [event(number, 20, position=number) for number in range(4)]
+    got = [
+        replace(delivery(number, 20, number, at=50.0 + number, request=request), channel="auto")
+        for number, request in zip((0, 2), requests, strict=True)
+    ]
+    entries = [logged(number, 20, number) for number in range(4)]
+    records: list[Record] = [CREATED, *published, *got, Dead("s", 3, "410 Gone"), *entries, LogEnds(0, 4)]
+    missing = [found for found in check(records).violations if "neither delivered" in str(found)]
+    assert bool(missing) is not lost
+    as_pulled = [replace(one, channel="pull") if isinstance(one, Delivery) else one for one in records]
+    assert any("neither delivered" in str(found) for found in check(as_pulled).violations)

@@ -118,6 +118,13 @@ class Filters:
         with self._database.reading(tenant) as connection:
             return rows_of(connection.execute(_needed, {"tenant_": tenant, "domain_": domain, "from_": from_position}))
 
+    def filter_counts(self) -> dict[str, int]:
+        """How many filters that have not ended each domain has, by its key."""
+        of_domain = (filters.c.tenant, filters.c.domain)
+        wanted = sa.select(*of_domain, sa.func.count()).where(filters.c.valid_to.is_(None)).group_by(*of_domain)
+        with self._database.reading(ALL_TENANTS) as connection:
+            return {f"{tenant}.{domain}": count for tenant, domain, count in connection.execute(wanted)}
+
     def changed_filters(self, tenant: str, domain: str, after_revision: int) -> list[FilterRow]:
         """The filters of a domain that were made or changed after a revision, each as it is now, the oldest first.
 

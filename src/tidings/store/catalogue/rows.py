@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 DELIVERIES = ("pull", "sse", "webhook")
 SELECTIONS = ("document", "nodes")
-STATES = ("pending", "active", "replaying", "paused", "disabled", "expired")
+STATES = ("pending", "active", "replaying", "suspended", "paused", "disabled", "expired")
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,8 @@ class SubscriptionRow:
     delivery: str  # one of DELIVERIES
     url: str | None
     secret: str | None = field(repr=False)
+    old_secret: str | None = field(repr=False)  # that signs too, until a time
+    old_secret_until: int | None
     select: str  # one of SELECTIONS: whether events are delivered, or the nodes that the filter's paths select in them
     labels: dict[str, str]
     created: int
@@ -104,6 +106,7 @@ class SubscriptionRow:
     expires: int | None  # when it is to end
     paused: bool
     disabled: str | None  # why nothing is delivered any more
+    suspended: str | None  # why its webhook is only probed now
     ended: int | None  # when it expired
     deleted: int | None  # when it was deleted; who was is not found any more
     pending: bool  # made, and not active yet
@@ -123,7 +126,9 @@ class SubscriptionRow:
             return "paused"
         if self.pending:
             return "pending"
-        return "replaying" if self.replaying else "active"
+        if self.replaying:
+            return "replaying"
+        return "active" if self.suspended is None else "suspended"
 
     @property
     def filter_from(self) -> int | None:
@@ -138,11 +143,14 @@ class SubscriptionChanges(TypedDict, total=False):
     delivery: str
     url: str | None
     secret: str | None
+    old_secret: str | None
+    old_secret_until: int | None
     select: str
     labels: Mapping[str, str]
     expires: int | None
     paused: bool
     disabled: str | None
+    suspended: str | None
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ subscriptions = sa.Table(
     sa.Column("delivery", sa.Text, nullable=False),
     sa.Column("url", sa.Text),
     sa.Column("secret", sa.Text),
+    sa.Column("old_secret", sa.Text),
+    sa.Column("old_secret_until", sa.BigInteger),
     sa.Column("select", sa.Text, nullable=False),
     sa.Column("labels", sa.Text, nullable=False),
     sa.Column("created", sa.BigInteger, nullable=False),
@@ -50,6 +52,7 @@ subscriptions = sa.Table(
     sa.Column("expires", sa.BigInteger),
     sa.Column("paused", sa.Boolean, nullable=False),
     sa.Column("disabled", sa.Text),
+    sa.Column("suspended", sa.Text),
     sa.Column("ended", sa.BigInteger),
     sa.Column("deleted", sa.BigInteger),
     sa.Column("pending", sa.Boolean, nullable=False),
@@ -143,7 +146,12 @@ OF_TENANTS = (domains, subscriptions, labels, filters, tokens, jobs)
 # What makes a catalogue of a format that was one of the next, by the format that it has.
 UPGRADES = {
     1: ("ALTER TABLE subscriptions ADD COLUMN \"select\" TEXT NOT NULL DEFAULT 'document'",),
-    2: ("ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 0",),
+    2: (
+        "ALTER TABLE subscriptions ADD COLUMN old_secret TEXT",
+        "ALTER TABLE subscriptions ADD COLUMN old_secret_until BIGINT",
+        "ALTER TABLE subscriptions ADD COLUMN suspended TEXT",
+        "ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 0",
+    ),
 }
 
 # A second lock behind the one that every query has: PostgreSQL itself shows a transaction the rows of its

@@ -64,6 +64,7 @@ _state = sa.case(
     (_c.paused, "paused"),
     (_c.pending, "pending"),
     (_c.replaying, "replaying"),
+    (_c.suspended.is_not(None), "suspended"),
     else_="active",
 )
 
@@ -192,6 +193,16 @@ class Subscriptions:
                     answer |= {filter.number: row for filter in row.filters if filter.number in asked}
         return answer
 
+    def by_key(self, keys: Iterable[int]) -> dict[int, SubscriptionRow]:
+        """The subscriptions of these keys, of all tenants; without those that were deleted."""
+        with self._database.reading(ALL_TENANTS) as connection:
+            found: dict[int, SubscriptionRow] = {}
+            for some in in_parts(sorted(set(keys))):
+                wanted = sa.select(*_columns).where(_live, _c.key.in_(some))
+                rows = _complete(connection, connection.execute(wanted).mappings().all())
+                found |= {row.key: row for row in rows}
+        return found
+
     def purge(self, tenant: str, domain: str, *, reached: int, revision: int, limit: int = 1_000) -> Sequence[int]:
         """Remove deleted subscriptions that matter no more; answers their keys, whose deliveries may be forgotten.
 
@@ -316,6 +327,8 @@ def _inserted(
             "delivery": subscription.delivery,
             "url": subscription.url,
             "secret": subscription.secret,
+            "old_secret": None,
+            "old_secret_until": None,
             "select": subscription.select,
             "labels": _written(subscription.labels),
             "created": time,
@@ -323,6 +336,7 @@ def _inserted(
             "expires": subscription.expires,
             "paused": subscription.paused,
             "disabled": None,
+            "suspended": None,
             "ended": None,
             "deleted": None,
             "pending": True,
@@ -389,7 +403,7 @@ def _values_of(changes: SubscriptionChanges) -> dict[str, Any]:
             f"delivery: '{values['delivery']}' is no way to deliver; there are {', '.join(DELIVERIES)}"
         )
     _check_selection(values.get("select", SELECTIONS[0]))
-    for name in ("url", "secret", "disabled"):
+    for name in ("url", "secret", "old_secret", "disabled", "suspended"):
         if values.get(name) is not None:
             plain(values[name], name)
     if "labels" in changes:

@@ -22,7 +22,7 @@ POINTS = {
     "append-committed": ("tidings.store.log", "Log._sync", "after"),  # on the disk; `acknowledged` lags behind
     "append-durable": ("tidings.store.log", "Log._write", "after"),  # all of it; nobody was answered
     "delivered": ("tidings.store.deliveries", "Deliveries.acknowledge", "before"),  # the subscriber has it; unnoted
-    "batch-planned": ("tidings.pipeline.log_source", "_StreamReader._planned", "answered"),  # Spark has not noted it
+    "batch-planned": ("tidings.pipeline.log_source", "LogStreamReader._planned", "answered"),  # Spark has not noted it
     "batch-matched": ("tidings.pipeline.pinned", "PinnedVersion.match", "after"),  # in a worker; nothing is loaded
     "batch-loaded": ("tidings.pipeline.store_sink", "load", "after"),  # in the mailboxes; the checkpoint lags behind
     "view-built": ("tidings.service.driver_adapting", "Adapter._build", "after"),  # its files are there; no version is

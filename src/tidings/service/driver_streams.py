@@ -1,0 +1,201 @@
+"""Which stream matches each domain: one of its own, or the one that small domains share.
+
+    new ─► shared ─► leaving ─► own ─► returning ─► shared
+             (it has grown)          (it is small again)
+
+A domain with a checkpoint of its own has a stream of its own; all others share one. Leaving: the shared stream's
+next version is without the domain, and its own begins after the last event in its mailboxes. What both match
+the mailboxes take once. Returning, one domain at a time: the shared stream pauses; when the domain's own has
+matched all that the shared one has planned, it ends, its checkpoint goes, and the shared stream has the domain.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidings.service.driver_shared import SharedStream
+from tidings.service.driver_stream import Context, DomainStream
+from tidings.store.catalogue import DomainRow
+
+LOOK_SECONDS = 2.0  # between looks at whether a domain has grown
+RETURN_SECONDS = 60.0  # that the shared stream pauses at most for a domain to return
+
+_log = logging.getLogger("tidings.service")
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Up to where a domain is small. One that has a stream of its own returns when it is far below."""
+
+    subscriptions: int = 2_000
+    events_per_second: float = 300.0
+    quiet_seconds: float = 600.0  # for so long, before it returns
+
+    @property
+    def is_off(self) -> bool:
+        return self.subscriptions <= 0
+
+
+@dataclass
+class _Returning:
+    """A domain on its way back to the shared stream."""
+
+    key: str
+    began: float
+    planned: int | None = None  # what its own stream has to have matched
+
+
+class Streams:
+    """All streams of a driver. Used by one thread."""
+
+    def __init__(self, context: Context, sharing: Sharing) -> None:
+        self._context = context
+        self._sharing = sharing
+        self._rows: dict[str, DomainRow] = {}
+        self._revision = -1
+        self._own: dict[str, DomainStream] = {}
+        self._leaving: list[DomainStream] = []  # of domains that were deleted
+        self._shared: SharedStream | None = None if sharing.is_off else SharedStream(context)
+        self._is_started = False
+        self._returning: _Returning | None = None
+        self._quiet: dict[str, tuple[float, int]] = {}  # since when a domain with a stream of its own is small
+        self._looked = 0.0
+
+    def follow(self, rows: Mapping[str, DomainRow], revision: int) -> None:
+        """Have every domain matched, as the catalogue has them at a revision."""
+        self._rows, self._revision = dict(rows), revision
+        for key in self._own.keys() - rows.keys():
+            gone = self._own.pop(key)
+            gone.stop()
+            self._leaving.append(gone)
+        counts = {} if self._is_started else self._context.catalogue.filter_counts()
+        for key, row in rows.items():
+            if key in self._own:
+                self._own[key].tell(row)
+            elif self._shared is None or self._has_checkpoint(row) or self._is_large(key, counts.get(key, 0)):
+                self._start_own(row)
+        self._tell_shared()
+
+    def look(self) -> None:
+        """Now and then: move domains that have grown, and those that are small again."""
+        if self._shared is None or time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        if self._returning is not None:
+            self._go_on_returning(self._returning, self._shared)
+            return
+        grown = [row for key, row in self._rows.items() if key not in self._own and self._is_large(key)]
+        for row in grown:
+            _log.info("%s: has a stream of its own from now on", row.key)
+            self._start_own(row)
+        if grown:
+            self._tell_shared()
+        elif self._shared.status()["state"] == "running" and (key := self._small_again()) is not None:
+            _log.info("%s: returns to the shared stream", key)
+            self._returning = _Returning(key, time.monotonic())
+            self._go_on_returning(self._returning, self._shared)
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Of each domain."""
+        found = {key: stream.status() for key, stream in self._own.items()}
+        if self._shared is not None:
+            found |= {key: status for key, status in self._shared.statuses() if key not in found}
+        return found
+
+    def shared_status(self) -> dict[str, Any] | None:
+        return None if self._shared is None else self._shared.status()
+
+    @property
+    def have_matched(self) -> bool:
+        streams = [*self._own.values(), *([] if self._shared is None else [self._shared])]
+        return any(stream.has_matched for stream in streams)
+
+    def stop(self) -> None:
+        shared = [self._shared] if self._shared is not None and self._is_started else []
+        for stream in [*self._own.values(), *shared]:
+            stream.stop()
+        for stream in [*self._own.values(), *shared, *self._leaving]:
+            stream.join()
+
+    def clear(self) -> None:
+        """Say nothing of any domain any more."""
+        self._own.clear()
+        self._shared = None
+
+    # ------------------------------------------------------------------ where a domain belongs
+
+    def _has_checkpoint(self, row: DomainRow) -> bool:
+        return self._context.data.domain(row.tenant, row.name).query.exists()
+
+    def _is_large(self, key: str, filters: int = 0) -> bool:
+        sharing, shared = self._sharing, self._shared
+        if shared is None:
+            return True
+        return (
+            max(filters, shared.subscriptions(key)) > sharing.subscriptions
+            or shared.events_per_second(key) > sharing.events_per_second
+        )
+
+    def _start_own(self, row: DomainRow) -> None:
+        for stream in self._leaving:
+            if stream.key == row.key:  # of the same name: one after the other
+                stream.join()
+        self._leaving = [stream for stream in self._leaving if stream.key != row.key]
+        begin = 0 if self._shared is None or not self._shared.has(row.key) else self._shared.reached
+        self._own[row.key] = DomainStream(self._context, row, begin=begin)
+        self._own[row.key].start()
+
+    def _tell_shared(self) -> None:
+        if self._shared is None:
+            return
+        self._shared.tell({key: row for key, row in self._rows.items() if key not in self._own}, self._revision)
+        if not self._is_started:
+            self._shared.start()
+            self._is_started = True
+
+    # ------------------------------------------------------------------ returning
+
+    def _small_again(self) -> str | None:
+        """A domain whose own stream had few subscriptions and events for a while."""
+        now, sharing = time.monotonic(), self._sharing
+        for key, stream in self._own.items():
+            status = stream.status()
+            since, events = self._quiet.get(key, (now, status["events"]))
+            pace = (status["events"] - events) / max(now - since, 1.0)
+            if pace > sharing.events_per_second / 4 or not stream.has_at_most(sharing.subscriptions // 2):
+                since, events = now, status["events"]
+            self._quiet[key] = (since, events)
+            if now - since > sharing.quiet_seconds and status["state"] == "running":
+                return key
+        return None
+
+    def _go_on_returning(self, one: _Returning, shared: SharedStream) -> None:
+        stream = self._own.get(one.key)
+        if stream is None or time.monotonic() - one.began > RETURN_SECONDS:
+            self._quiet.pop(one.key, None)
+            self._end_returning(shared)
+            return
+        if one.planned is None:
+            one.planned = shared.pause()
+        if one.planned is None or stream.status()["reached"] < one.planned:
+            return
+        stream.stop()
+        stream.join()
+        row = self._own.pop(one.key)
+        files = self._context.data.domains / one.key
+        put_aside = files / "query.left"
+        shutil.rmtree(put_aside, ignore_errors=True)
+        (files / "query").rename(put_aside)  # from here on it belongs to the shared stream
+        shutil.rmtree(put_aside, ignore_errors=True)
+        self._quiet.pop(row.key, None)
+        self._tell_shared()
+        self._end_returning(shared)
+
+    def _end_returning(self, shared: SharedStream) -> None:
+        self._returning = None
+        shared.resume()

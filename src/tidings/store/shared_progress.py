@@ -1,0 +1,61 @@
+"""How far a stream has come that many domains share.
+
+The mailboxes of each domain are a file of their own, which a micro-batch touches only if it has matches for it. So
+what a batch did is noted here, after all mailboxes have it: every event before `resume` is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidings.errors import TidingsError
+from tidings.store.sqlite_file import SqliteFile
+
+_TABLES = """
+    CREATE TABLE batches (query TEXT PRIMARY KEY NOT NULL, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE resume (position INTEGER NOT NULL) STRICT;
+    INSERT INTO resume VALUES (0);
+    CREATE TABLE events (domain TEXT PRIMARY KEY NOT NULL, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
+
+class SharedProgressError(TidingsError):
+    """A file of progress that cannot be used."""
+
+
+class SharedProgress(SqliteFile):
+    """The progress in a file. One query writes at a time; others may read."""
+
+    kind, described = "progress", "file of a shared stream's progress"
+    application, format, tables = 0x54445350, 1, _TABLES
+    error = busy_error = SharedProgressError
+
+    def note(self, query: str, batch: int, last: int | None, events: Mapping[str, int]) -> None:
+        """Note that a batch is in all mailboxes: its last position, and how many events it had of each domain."""
+        with self._writing():
+            before = self.last_batch(query)
+            if before is not None and before >= batch:
+                return  # it is run again
+            self._ask(
+                "INSERT INTO batches VALUES (?1, ?2) ON CONFLICT DO UPDATE SET batch = excluded.batch", query, batch
+            )
+            if last is not None:
+                self._ask("UPDATE resume SET position = max(position, ?)", last + 1)
+            for domain, count in events.items():
+                self._ask(
+                    "INSERT INTO events VALUES (?1, ?2) ON CONFLICT DO UPDATE SET count = count + ?2", domain, count
+                )
+
+    def last_batch(self, query: str) -> int | None:
+        """The number of the last batch of a query that is in all mailboxes."""
+        found = self._ask("SELECT batch FROM batches WHERE query = ?", query)
+        return int(found[0][0]) if found else None
+
+    @property
+    def resume(self) -> int:
+        """The position after the last event that is in all mailboxes."""
+        return int(self._ask("SELECT position FROM resume")[0][0])
+
+    def events(self) -> dict[str, int]:
+        """How many events of each domain were matched, ever."""
+        return dict(self._ask("SELECT domain, count FROM events"))

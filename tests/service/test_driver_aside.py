@@ -1,0 +1,81 @@
+"""What breaks a stream is set aside, with its reason and for good, and everything else goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+
+from tidings.pipeline.probing import Suspect, culprits_of
+from tidings.pipeline.shared_versions import Member
+from tidings.service.driver_aside import SetAside
+
+from .driver_world import World, eventually
+from .test_driver import start_driver, with_group_killed
+
+POISON = Path(__file__).parent / "poison"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path / "data")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["raise", "die"])
+def poison(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POISON", request.param)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(POISON), os.environ.get("PYTHONPATH", "")]).rstrip(":"))
+
+
+def suspect(world: World, folder: Path, rows: dict[int, str]) -> Suspect:
+    """The whole log as a batch against these filters, as a shared stream has them."""
+    folder.mkdir()
+    (folder / "member.json").write_text(Member(world.domain, rows).to_text())
+    (folder / "1.json").write_text('{"members": {"ada.quotes": "member.json"}}')
+    return Suspect(str(folder), 1, world.domain.to_dict(), str(world.data.log), 0, world.log.end)
+
+
+@pytest.mark.usefixtures("poison")
+def test_filters_and_events_that_break_a_batch_are_found(world: World, tmp_path: Path) -> None:
+    world.publish(*range(10))
+    (bad,) = world.publish(1.0, time="poison")
+    world.publish(2.0)
+    rows = {number: f"price > {number}" for number in range(20)} | {7: "time = 'poison'", 13: "source = 'poison'"}
+    found = culprits_of(suspect(world, tmp_path / "versions", rows))
+    assert found.filters.keys() == {7, 13}
+    assert found.events.keys() == {bad}
+
+
+def test_nothing_is_found_in_a_batch_that_does_not_fail(world: World, tmp_path: Path) -> None:
+    world.publish(*range(10))
+    assert not culprits_of(suspect(world, tmp_path / "versions", {1: "price > 5"}))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sharing", [0, 100], ids=["own stream", "shared stream"])
+@pytest.mark.parametrize("how", ["raise", pytest.param("die", marks=pytest.mark.long)])
+def test_a_stream_isolates_what_breaks_it_and_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, sharing: int, how: str
+) -> None:
+    monkeypatch.setenv("POISON", how)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(POISON), os.environ.get("PYTHONPATH", "")]).rstrip(":"))
+    dear, bad = world.subscribe("price > 8", "dear"), world.subscribe("time = 'poison'", "bad")
+    first = world.publish(9.0)
+    process: Any = start_driver(world, "--share-up-to", str(sharing))
+    try:
+        eventually(lambda: world.told(dear) == first, 300)
+        aside = SetAside.read(world.files.aside)
+        assert (aside.filters[bad].position, set(aside.events)) == (0, set())
+        (odd,) = world.publish(10.0, time="poison")
+        second = world.publish(11.0)
+        eventually(lambda: world.told(dear) == first + second, 300)
+        assert set(SetAside.read(world.files.aside).events) == {odd}
+    finally:
+        with_group_killed(process)
