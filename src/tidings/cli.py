@@ -21,6 +21,7 @@ from rich.console import Console
 import tidings
 from tidings.commands import (
     backtest_service,
+    data_directories,
     domain,
     node,
     publish,
@@ -126,6 +127,9 @@ app.command()(pull.pull)
 app.command()(tail.tail)
 app.command()(explaining.explain)
 app.add_typer(token.app, name="token")
+app.command()(data_directories.check_data)
+app.command()(data_directories.backup)
+app.command()(data_directories.restore)
 app.command()(simulate.simulate)
 app.command()(node.node)
 

@@ -19,6 +19,7 @@ from tidings.pipeline.directory import IndexDirectory, Layout, Manifest, ShardFi
 from tidings.pipeline.errors import CheckpointError, PipelineError
 from tidings.pipeline.shards import indexed
 from tidings.pipeline.versions import VersionFeed
+from tidings.store.formats import FormatError
 
 IDENTITY = Identity("log:here", "index", "store:there", "ids")
 DOMAIN = Domain("d", [Attribute("x", "bigint")])
@@ -26,6 +27,7 @@ DOMAIN = Domain("d", [Attribute("x", "bigint")])
 
 def planned(checkpoint: Checkpoint, batch: int, offset: Any) -> None:
     """As Spark writes down what a batch will be."""
+    (checkpoint.path / "metadata").write_text('{"id":"0"}')
     (checkpoint.path / "offsets").mkdir(exist_ok=True)
     (checkpoint.path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
 
@@ -74,7 +76,17 @@ def test_a_batch_keeps_the_version_that_it_was_first_run_with(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("offsets/1", "v1\n"), ("offsets/1", ""), ("offsets/0", "nothing"), ("commits/0", "v1")]
+    ("name", "content"),
+    [
+        ("offsets/1", "v1\n"),
+        ("offsets/1", ""),
+        ("offsets/0", "nothing"),
+        ("commits/0", "v1"),
+        ("offsets/1", 'v1\n{}\n{"log": 5, "subs'),
+        ("commits/0", "v1\n{"),
+        ("metadata", ""),
+        ("metadata", '{"id"'),
+    ],
 )
 def test_a_file_of_sparks_that_was_cut_is_refused_by_name(tmp_path: Path, name: str, content: str) -> None:
     checkpoint = Checkpoint(tmp_path, IDENTITY)
@@ -97,6 +109,16 @@ def test_a_recovery_puts_the_old_directory_aside(tmp_path: Path) -> None:
     new.release()
     assert Checkpoint(tmp_path / "query", IDENTITY).recovered
     assert len(list(tmp_path.glob("query.replaced-*"))) == 1
+
+
+@pytest.mark.parametrize("recover", [False, True])
+def test_a_directory_of_another_format_is_refused_by_name_and_left_as_it_is(tmp_path: Path, recover: bool) -> None:
+    (tmp_path / "query").mkdir()
+    form = {"format": 99, "query": "q", "recovered": False, **IDENTITY.__dict__}
+    (tmp_path / "query" / "tidings.json").write_text(json.dumps(form))
+    with pytest.raises(FormatError, match="query has format 99, and this is Tidings with format 1; use the version"):
+        Checkpoint(tmp_path / "query", IDENTITY, recover=recover)
+    assert [path.name for path in tmp_path.rglob("*")] == ["query", "tidings.json"]
 
 
 class Local:

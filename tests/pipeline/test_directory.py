@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tidings.errors import TidingsError
 from tidings.pipeline.directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
 from tidings.pipeline.errors import PipelineError
 
@@ -65,7 +66,7 @@ def test_a_layout_can_join_a_version_later(tmp_path: Path) -> None:
     [
         ("current", b"two", "not the number of a version"),
         ("1/index.json", b"{", "cannot read .*index.json.*compile the subscriptions again"),
-        ("1/index.json", b'{"format": 99}', "is of format 99"),
+        ("1/index.json", b'{"format": 99}', "has format 99, and this is Tidings with format 2; use the version"),
         ("1/index.json", b"[]", "is damaged"),
         ("1/tidings-x.tidings", b"sharp", "is damaged.*checksum"),
         ("1/tidings-x.tidings", None, "cannot read .*No such file"),
@@ -75,7 +76,7 @@ def test_what_is_damaged_is_refused_by_name(tmp_path: Path, name: str, data: byt
     directory = IndexDirectory(tmp_path)
     publish(directory, "x")
     (tmp_path / name).unlink() if data is None else (tmp_path / name).write_bytes(data)
-    with pytest.raises(PipelineError, match=message):  # noqa: PT012 - whichever of the three reads it
+    with pytest.raises(TidingsError, match=message):  # noqa: PT012 - whichever of the three reads it
         directory.current()
         directory.manifest(1)
         directory.layout(1, "replicated")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from tidings.pipeline.gate import read_covers
 from tidings.service.data_directory import DataDirectory
 from tidings.service.driver_index import DomainIndex
 from tidings.store.catalogue import Catalogue, NewSubscription
+from tidings.store.formats import FormatError
 
 DOMAIN = Domain("quotes", [Attribute("price", "double"), Attribute("symbol", "string")])
 
@@ -197,3 +199,16 @@ def test_a_domain_with_more_attributes_goes_on_with_the_index_and_another_one_ma
     assert "venue" in other.rejected[venue]
     manifest = IndexDirectory(world.files.index).manifest(other.version)
     assert Domain.from_json(manifest.domain).leaves[("price",)].name == "decimal"
+
+
+def test_an_index_of_another_format_is_refused_and_not_made_again(world: World) -> None:
+    world.subscribe("price > 8", "dear")
+    world.index.open(world.row, reached=0)
+    manifest = world.files.index / str(world.index.version) / "index.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 99}))
+    before = {path: path.read_bytes() for path in world.files.index.rglob("*") if path.is_file()}
+    with pytest.raises(FormatError, match="has format 99, and this is Tidings with format 2"):
+        world.made().open(world.row, reached=0)
+    left = {path: path.read_bytes() for path in before if path.name != "covers"}  # which closes the gate
+    assert left == {path: content for path, content in before.items() if path.name != "covers"}
+    assert IndexDirectory(world.files.index).current() == int(manifest.parent.name)

@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
+from tidings.service.data_directory import DataDirectory
 from tidings.service.gateway import main
 from tidings.store.files import Acknowledged
 from tidings.store.log import Log
@@ -120,6 +121,7 @@ def test_what_was_answered_survives_a_kill_and_an_orderly_end_is_quick(
 
 def test_a_gateway_that_cannot_start_says_why_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As where the end of its log is lost."""
+    DataDirectory(tmp_path).make()
     with Log(tmp_path / "log") as log:
         log.append([{"number": 1}], domain="default.stocks")
     acknowledged = Acknowledged(tmp_path / "log", write=True)

@@ -467,7 +467,7 @@ def next_try(gateway: Any, id: str) -> float:
     ("given", "least", "most"),
     [
         ("120", 100, 121),
-        (email.utils.formatdate(time.time() + 7200, usegmt=True), 6000, 7201),
+        pytest.param(email.utils.formatdate(time.time() + 7200, usegmt=True), 6000, 7201, id="in two hours"),
         ("99999999999999999999", 80_000, 86_401),  # a day at most
         ("0", -1, 1),
         ("-5", -1, 1),

@@ -409,3 +409,16 @@ def test_what_is_delivered_of_events_is_kept_and_changed(known: Catalogue) -> No
     for change in (lambda: known.create(new(select="all")), lambda: known.update("ada", "a", select="all")):
         with pytest.raises(CatalogueError, match="select: 'all' cannot be selected; there are document, nodes"):
             change()
+
+
+def test_the_extent_is_what_was_given_so_far_whatever_is_gone(known: Catalogue) -> None:
+    assert known.extent().last_position == -1
+    made = active(known, new("cheap"), 4)
+    active(known, new("dear"), 7)
+    found = known.extent()
+    assert (found.last_filter, found.last_subscription) == (made.filters[0].number + 1, made.key + 1)
+    assert (found.last_position, found.domains) == (7, {"ada.flights", "eve.flights"})
+    known.delete("ada", "dear", 9)
+    known.purge("ada", "flights", reached=20, revision=known.revision())
+    assert known.extent().last_filter == found.last_filter
+    assert known.extent().last_subscription == found.last_subscription

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tidings.store.catalogue import Catalogue, CatalogueBusyError, CatalogueError
+from tidings.store.formats import FormatError
 
 from .subscribed import active, ids, new
 
@@ -77,20 +78,10 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         Catalogue(path)
 
 
-def test_a_catalogue_of_another_format_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "catalogue"
-    Catalogue(path).close()
-    with sqlite3.connect(path) as other:
-        other.execute("UPDATE catalogue SET format = 99")
-    other.close()
-    with pytest.raises(CatalogueError, match="has format 99, and this is Tidings with format 3"):
-        Catalogue(path)
-
-
-def test_a_catalogue_of_the_first_format_is_upgraded_and_keeps_what_it_has(catalogue_place: str) -> None:
+@pytest.mark.parametrize("number", [1, 99])
+def test_a_catalogue_of_another_format_is_refused_and_left_as_it_is(catalogue_place: str, number: int) -> None:
     with Catalogue(catalogue_place) as before:
         before.put_domain("ada", "flights", "{}", inferred=False)
-        made = before.create(new("commute"))
     in_postgresql = catalogue_place.startswith("postgresql:")
     url = (
         catalogue_place.replace("postgresql:", "postgresql+psycopg:")
@@ -99,13 +90,12 @@ def test_a_catalogue_of_the_first_format_is_upgraded_and_keeps_what_it_has(catal
     )
     engine = sa.create_engine(url)
     with engine.begin() as first:
-        for column in ("select", "old_secret", "old_secret_until", "suspended", "cost"):
-            first.execute(sa.text(f'ALTER TABLE subscriptions DROP COLUMN "{column}"'))
-        first.execute(sa.text("UPDATE catalogue SET format = 1"))
+        first.execute(sa.text(f"UPDATE catalogue SET format = {number}"))
+    with pytest.raises(FormatError, match=f"has format {number}, and this is Tidings with format 3; use the version"):
+        Catalogue(catalogue_place)
+    with engine.begin() as again:
+        assert again.execute(sa.text("SELECT format FROM catalogue")).scalar_one() == number
     engine.dispose()
-    for _ in range(2):
-        with Catalogue(catalogue_place) as catalogue:
-            assert catalogue.get("ada", "commute") == made
 
 
 def test_nobody_else_may_read_the_file(tmp_path: Path) -> None:

@@ -199,23 +199,3 @@ def test_groups_of_what_is_alike_take_a_fraction_of_the_bytes(tmp_path: Path) ->
         file.close()
     assert 5 * sizes["alike"] < sizes["rows"]
     assert sizes["alike"] < sizes["mixed"] < sizes["rows"]
-
-
-@pytest.mark.usefixtures("pages_always")
-def test_a_file_of_the_second_format_is_upgraded_and_knows_what_was_loaded(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    with Notifications(path, max_waiting=5) as store:
-        store.load([matches({3: [7, 8]})], query="q", batch=0, version=1, reached={LOG: 3})
-        store.prune({8: 9})
-    with sqlite3.connect(path) as other:
-        for table in ("groupings", "members", "pages", "highest", "marks"):
-            other.execute(f"DROP TABLE {table}")
-        other.execute("PRAGMA user_version = 2")
-    other.close()
-    with Notifications(path) as store:
-        store.group([[7, 8]])
-        store.load([matches({3: [7, 8], 5: [7, 8]})], query="q", batch=1, version=1, reached={LOG: 5})
-        assert pages(store) == 0
-        store.load([matches({12: [7, 8]})], query="q", batch=2, version=1, reached={LOG: 12})
-        assert pages(store) == 1
-        assert (store.positions_of(7), store.positions_of(8)) == ([3, 5, 12], [12])

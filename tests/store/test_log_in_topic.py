@@ -21,6 +21,7 @@ from tidings.store.errors import (
 )
 from tidings.store.log import Log
 from tidings.store.log_in_topic import TopicLog
+from tidings.store.log_place import write_place
 from tidings.store.log_topic import fetched
 from tidings.store.page import MAX_PAGE_EVENTS, attributes_of
 
@@ -300,3 +301,42 @@ def test_whatever_is_lost_late_or_contended_every_answer_was_true(
     found = [n for _, n in there]
     assert len(set(found)) == len(found)
     assert set(found) <= answered.keys() | unknown
+
+
+def test_the_events_of_a_domain_are_counted_from_the_index_while_the_topic_is_away(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    with TopicLog(tmp_path, topic) as log:
+        log.append([{"n": n} for n in range(30)], domain="a")
+        log.append([{"n": n} for n in range(5)], domain="b")
+        topic.away = True
+        assert sum(count for _, count in log.parts(20, log.end, "a")) == 10
+        assert list(log.parts(30, log.end, "a")) == []
+        topic.away = False
+
+
+def test_check_data_reads_the_topic_to_its_end(
+    tmp_path: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+    from tidings.service.check_data import check_data
+    from tidings.service.data_directory import DataDirectory
+    from tidings.service.private_files import tighten
+
+    def found() -> str:
+        tighten(data.path)
+        return "\n".join(map(str, check_data(data).findings))
+
+    data = DataDirectory(tmp_path / "data")
+    data.make()
+    with TopicLog(data.log, topic) as log:
+        for n in range(10):
+            log.append([{"n": n}], domain="ada.quotes")
+    write_place(data.log, "kafka://127.0.0.1:9/events")
+    monkeypatch.setattr("tidings.store.reader.topic_at", lambda url: topic)
+    assert found() == ""
+    last = max(topic.records)
+    whole, topic.records[last] = topic.records[last], topic.records[last][:-3] + b"xyz"
+    assert "restore a backup" in found()
+    topic.records[last], topic.away = whole, True
+    assert "cannot be reached; try again" in found()

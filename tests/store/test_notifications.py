@@ -212,31 +212,6 @@ def test_queries_over_history_are_none_that_a_stream_goes_on_from(tmp_path: Path
         assert store.reached("replay-7") == {LOG: 1}
 
 
-def test_a_file_of_the_first_format_is_upgraded_and_one_to_come_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    with Notifications(path) as store:
-        load(store, {1: [7, 8], 2: [7]}, batch=0)
-    with sqlite3.connect(path) as other:
-        for table in ("mailboxes", "overflowed", "loads", "bound", *GROUPS):
-            other.execute(f"DROP TABLE {table}")
-        other.execute("PRAGMA user_version = 1")
-    other.close()
-    with Notifications(path, max_waiting=2) as store:
-        assert sorted(store.pairs()) == [(1, 7), (1, 8), (2, 7)]
-        assert store.waiting(7) == 2
-        load(store, {3: [7, 8]}, batch=1)
-        assert (overflowed(store, 7), store.positions_of(8, before=3), store.positions_of(8, after=1)) == (
-            [3],
-            [1],
-            [3],
-        )
-    with sqlite3.connect(path) as other:
-        other.execute("PRAGMA user_version = 4")
-    other.close()
-    with pytest.raises(NotificationsError, match="has format 4, and this is Tidings with format 3"):
-        Notifications(path)
-
-
 @given(
     st.integers(1, 4),
     st.lists(

@@ -160,8 +160,10 @@ def run(request: Request, console: Console) -> None:
     for needed, extra in (("fastapi", "service"), ("sqlalchemy", "service"), ("pyspark", "spark")):
         if find_spec(needed) is None:  # told here, in one line, rather than by a child that dies of it
             raise TidingsError(f"this needs {needed}: pip install 'tidings[{extra}]'")
+    from tidings.service.private_files import be_private
     from tidings.service.supervisor import Plan, Supervisor, prepared
 
+    be_private()
     logging.basicConfig(level=logging.WARNING, format="serve: %(message)s")
     data = DataDirectory(request.data)
     # Where the terminal shows the demo's table, the processes have to speak elsewhere.

@@ -22,7 +22,9 @@ from typing import Any
 from tidings.pipeline.errors import CheckpointError, PipelineError
 from tidings.store.errors import LogBusyError, LogError
 from tidings.store.files import WriterLock, sync_directory
+from tidings.store.formats import CHECKPOINT, other_format
 
+IDENTITY = "tidings.json"
 PINS_KEPT = 200  # Spark keeps 100 batches
 
 
@@ -41,6 +43,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], identity: Identity, *, recover: bool = False) -> None:
         self.path = Path(path).absolute()
+        self._check_format()
         if recover:
             self._put_aside()
         self._lock = self._taken()
@@ -101,16 +104,28 @@ class Checkpoint:
             raise self._damaged(f"offsets/{batch}") from error
 
     def check(self) -> None:
-        """Refuse what Spark would stumble over: its lists of offsets and of commits, where they end."""
+        """Refuse what Spark would stumble over: what it reads of its lists of offsets and commits, and its own name."""
         planned, done = self.last_planned, self.last_committed
-        files = [(f"offsets/{batch}", 3) for batch in (planned, done) if batch is not None]
+        needed = {batch for batch in (planned, done) if batch is not None}
+        if planned and planned != done:
+            needed.add(planned - 1)  # it is run again, from where the one before it ended
+        files = [(f"offsets/{batch}", 3) for batch in sorted(needed)]
         for name, lines in [*files, *([] if done is None else [(f"commits/{done}", 2)])]:
             try:
                 written = (self.path / name).read_text().splitlines()
+                is_whole = len(written) >= lines and re.fullmatch(r"v\d+", written[0]) is not None
+                for line in written[1:]:
+                    is_whole = is_whole and (line == "-" or json.loads(line) is not None)  # "-": no offset of a source
             except (OSError, ValueError) as error:
                 raise self._damaged(name) from error
-            if len(written) < lines or not re.fullmatch(r"v\d+", written[0]):
+            if not is_whole:
                 raise self._damaged(name)
+        if planned is None and done is None and not (self.path / "metadata").exists():
+            return
+        try:
+            json.loads((self.path / "metadata").read_text())
+        except (OSError, ValueError) as error:
+            raise self._damaged("metadata") from error
 
     def pin(self, batch: int, current: int) -> int:
         """The version of a batch: what it was given when it was first run, else the current one from now on."""
@@ -127,6 +142,15 @@ class Checkpoint:
         return None if done is None else self.version_of(done)
 
     # ------------------------------------------------------------------ opening
+
+    def _check_format(self) -> None:
+        """Refuse a directory of another version of Tidings before anything in it is touched, or put aside."""
+        try:
+            form = json.loads((self.path / IDENTITY).read_text())
+        except (OSError, ValueError):
+            return  # there is none, or it is damaged, which is said later
+        if isinstance(form, dict) and form.get("format") != CHECKPOINT:
+            raise other_format("checkpoint", self.path, form.get("format"), CHECKPOINT)
 
     def _put_aside(self) -> None:
         if self.path.exists():
@@ -151,7 +175,7 @@ class Checkpoint:
 
     def _identified(self, identity: Identity, recover: bool) -> tuple[str, bool]:
         """Of the query in this directory, its name, and whether it goes on from where another was lost."""
-        path = self.path / "tidings.json"
+        path = self.path / IDENTITY
         given = identity.__dict__
         try:
             form: dict[str, Any] = json.loads(path.read_text())
@@ -160,7 +184,7 @@ class Checkpoint:
                 raise PipelineError(
                     f"checkpoint: {self.path} is of a query that is none of Tidings'; give another directory"
                 ) from None
-            form = {"query": uuid.uuid4().hex, "recovered": recover, **given}
+            form = {"format": CHECKPOINT, "query": uuid.uuid4().hex, "recovered": recover, **given}
             write_durably(path, json.dumps(form, indent=1) + "\n")
         except ValueError as error:
             raise self._damaged(path.name) from error

@@ -28,11 +28,12 @@ from tidings.pipeline.building import (
     list_subscriptions,
     place_subscriptions,
 )
-from tidings.pipeline.directory import FORMAT, Layout, ShardFile
+from tidings.pipeline.directory import Layout, ShardFile
 from tidings.pipeline.placement import SAMPLE, Sampled, Wishes, adapted, partitions_for, planned, sampled
 from tidings.pipeline.shards import SUFFIX
 from tidings.rendezvous.interface import View, place, view_to_dict
 from tidings.rendezvous.planner import Plan, Room
+from tidings.store.formats import INDEX as FORMAT
 
 SHARD_SIZE = 1_000_000  # subscriptions, about: two shards of half the size cost an event half as much again
 SHARDS_MAX = 8  # of a replicated index: every event is matched in each

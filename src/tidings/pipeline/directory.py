@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from tidings.pipeline.errors import PipelineError
+from tidings.store.formats import INDEX as FORMAT
+from tidings.store.formats import other_format
 
-FORMAT = 2  # to be raised when a reader of the last one would go wrong
 _READ = 1 << 20
 
 
@@ -104,10 +105,7 @@ class IndexDirectory:
     def manifest(self, version: int) -> Manifest:
         form = self._read_json(self.folder(version) / "index.json")
         if form.get("format") != FORMAT:
-            raise PipelineError(
-                f"index: {self.folder(version)} is of format {form.get('format')}, and this software reads {FORMAT}; "
-                "compile the subscriptions again"
-            )
+            raise other_format("index", self.folder(version), form.get("format"), FORMAT)
         return Manifest(**form)
 
     def layout(self, version: int, name: str, *, check: bool = True) -> Layout | None:

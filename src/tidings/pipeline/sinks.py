@@ -26,7 +26,7 @@ from tidings.pipeline.errors import CheckpointError, PipelineError
 from tidings.pipeline.formats import register
 from tidings.pipeline.sources import VERSION, kafka_told
 from tidings.pipeline.store_sink import NotificationsSink, prepare_staging
-from tidings.store.notifications import LOG, Notifications
+from tidings.store.notifications import Notifications
 
 _OWNER = "_tidings.json"  # Spark's readers do not see what begins so
 
@@ -86,7 +86,7 @@ class StoreSink:
         if not Path(self.path).exists():
             return 0
         with Notifications(self.path) as store:
-            return 1 + max((store.reached(query).get(LOG, -1) for query in store.queries()), default=-1)
+            return store.resume()
 
     def _options(self, checkpoint: Checkpoint) -> dict[str, str]:
         return {"path": str(Path(self.path).absolute()), "query": checkpoint.query}

@@ -1,5 +1,6 @@
 """The names of a service's files, all in one directory, and which process writes each.
 
+    format.json                      the formats of the others; written first                 supervisor
     token                            the first token, readable by its owner alone             supervisor
     serve.lock/                      held by the one supervisor                                supervisor
     log/                             the events, or where in Kafka they are                    gateway
@@ -13,6 +14,7 @@
     shared/progress.sqlite           how far that stream has come                              driver
     jobs/<id>.json                   answers to jobs of the catalogue; the gateway removes     driver
     driver.json                      how the driver does, replaced every second                driver
+    runs/<pid>-…/                    temporary files of a driver and its Spark                 driver
 
 A key is "<tenant>.<domain>": it names a domain in the log too. Neither part can hold a dot.
 """
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tidings.errors import TidingsError
+from tidings.service.data_format import check_format, write_format
 
 DEFAULT_DATA = "tidings-data"
 DEFAULT_TENANT = "default"
@@ -104,11 +107,17 @@ class DataDirectory:
         self.path = Path(path).absolute()
 
     def make(self) -> None:
-        """Have the directory and its folders; others than its owner cannot look inside."""
+        """Have the directory and its folders; others than its owner cannot look inside.
+
+        Raises where the directory is of another format, or of something else, and changes nothing there.
+        """
+        is_there = check_format(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not is_there:
+                write_format(self.path)
             for folder in (self.log, self.domains, self.jobs):
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise DataDirectoryError(
                 f"data directory: cannot make {error.filename or self.path}: {error.strerror}; give another, or make "
@@ -151,6 +160,10 @@ class DataDirectory:
     @property
     def driver_status(self) -> Path:
         return self.path / "driver.json"
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
 
     def domain(self, tenant: str, name: str) -> DomainFiles:
         key = domain_key(tenant, name)

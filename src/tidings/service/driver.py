@@ -30,6 +30,8 @@ from tidings.service.driver_adapting import EVERY_SECONDS, Adapting
 from tidings.service.driver_jobs import Jobs
 from tidings.service.driver_stream import PREFIX, Context
 from tidings.service.driver_streams import Sharing, Streams
+from tidings.service.private_files import be_private
+from tidings.service.scratch import scratch
 from tidings.store.catalogue import Catalogue, CatalogueError
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ SPARK = STREAMING | {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, whatever the process has
 }
 
 _log = logging.getLogger("tidings.service")
@@ -203,11 +206,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--share-up-to", type=int, metavar="N", help=described)
     parser.add_argument("--supervised", action="store_true", help="end when the process that started this one has")
     given: Any = parser.parse_args(arguments)
+    be_private()
     logging.basicConfig(level=logging.INFO, format="driver: %(levelname)s: %(message)s", stream=sys.stderr)
     for talkative in ("py4j", "tidings.pipeline"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
+    data = DataDirectory(given.directory)
     driver = Driver(
-        DataDirectory(given.directory),
+        data,
         master=given.master,
         catalogue=given.catalogue,
         recover=given.recover,
@@ -218,7 +223,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     signal.signal(signal.SIGTERM, lambda *_: driver.stop())  # Ctrl-C is Spark's, which raises KeyboardInterrupt
     try:
-        driver.run()
+        data.make()
+        with scratch(data):
+            driver.run()
     except KeyboardInterrupt:
         return 130
     except TidingsError as error:

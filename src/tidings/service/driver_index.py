@@ -21,6 +21,7 @@ from tidings.rendezvous.interface import View, view_from_dict
 from tidings.service.data_directory import DomainFiles
 from tidings.service.driver_filters import REASONS_KEPT, FollowedFilters
 from tidings.store.catalogue import Catalogue, FilterRow
+from tidings.store.formats import FormatError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +110,8 @@ class DomainIndex(FollowedFilters):
             if Domain.from_json(latest[1].domain) != self.domain:
                 self._changes.apply(domain=self.domain)  # refuses what is more than further attributes
             return self._numbers()
+        except FormatError:
+            raise  # of another version of Tidings, which is to find it as it was
         except TidingsError as error:
             _log.warning("%s: the index is made again: %s", self.files.key, error)
             return None

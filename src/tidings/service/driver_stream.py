@@ -30,7 +30,7 @@ from tidings.service.driver_thread import StreamThread
 from tidings.service.driver_upkeep import Cursors, Departed, marks_of, prune
 from tidings.store.catalogue import Catalogue, CatalogueBusyError, DomainRow
 from tidings.store.deliveries import DeliveriesError
-from tidings.store.notifications import LOG, MAX_WAITING, Notifications, NotificationsError
+from tidings.store.notifications import MAX_WAITING, Notifications, NotificationsError
 from tidings.store.reader import LogReader
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class DomainStream(StreamThread):
             self._files.folder.mkdir(parents=True, exist_ok=True)
             log = opened.enter_context(LogReader(self._context.data.log))
             mailboxes = opened.enter_context(Notifications(self._files.mailboxes, max_waiting=MAX_WAITING))
-            self._reached = max(self._reached, self._begin, _resume(mailboxes))
+            self._reached = max(self._reached, self._begin, mailboxes.resume())
             aside = SetAside.read(self._files.aside)
             self._left_out = aside.left_out
             self._index.aside = {one.number: one.reason for one in aside.filters.values()}
@@ -179,7 +179,7 @@ class DomainStream(StreamThread):
 
         That changes no match: every row that is valid for an event is in every later version.
         """
-        resume = max(self._begin, _resume(mailboxes))
+        resume = max(self._begin, mailboxes.resume())
         is_new = not self._files.query.exists() and resume > 0  # another query has come so far
         if not is_new and self._stuck < STUCK_TRIES:
             try:
@@ -284,7 +284,7 @@ class DomainStream(StreamThread):
 
     def _look(self, log: LogReader, mailboxes: Notifications) -> None:
         """How far the query has come: past the last event that it has loaded, and past others' events after that."""
-        reached = max(self._reached, _resume(mailboxes))
+        reached = max(self._reached, mailboxes.resume())
         end = log.end
         if reached < end and log.advance(reached, domain=self.key, events=1, end=end) == reached:
             reached = end
@@ -297,8 +297,3 @@ class DomainStream(StreamThread):
     def _prune(self, mailboxes: Notifications) -> None:
         prune(mailboxes, marks_of(self._index, self._cursors.changed()))
         self._cursors.pruned()
-
-
-def _resume(mailboxes: Notifications) -> int:
-    """The position after the last one that any query has loaded."""
-    return 1 + max((mailboxes.reached(query).get(LOG, -1) for query in mailboxes.queries()), default=-1)

@@ -27,6 +27,7 @@ from tidings.service.app import create_app
 from tidings.service.connections import GatewayProtocol
 from tidings.service.context import Context
 from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
+from tidings.service.private_files import be_private
 from tidings.service.quotas import read_quotas
 from tidings.service.retention_limits import read_limits
 from tidings.service.security import check_bind
@@ -139,6 +140,7 @@ def with_descriptors(settings: Settings) -> Settings:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    be_private()
     given = arguments().parse_args(argv)
     logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:

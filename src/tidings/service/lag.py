@@ -1,8 +1,9 @@
-"""How far the driver is behind the publishers, domain by domain: what it says of itself against what was appended.
+"""How far the driver is behind the publishers, domain by domain: what it has reached against what was appended.
 
-The driver says which position it has reached, and positions are of all domains together. So the events of
-a domain are counted as they are appended, and the counts at some positions are kept: the lag is the
-count now less the count at the last kept position that the driver has passed.
+A position is of all domains together. So the events of a domain are counted as they are appended, and the
+counts at some positions are kept: the lag is the count now less the count at the last kept position that
+the driver has passed. How far it has come is known from a domain's mailboxes when the gateway begins, where a
+driver need not be up, and from then on from what the driver reports.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Lag:
         self._data = data
         self._start = start
         self._counted: dict[str, Counted] = {}
+        self._reached: dict[str, int] = {}  # by domain; never goes back
         self._waiting: Counter[str] = Counter()  # bytes by tenant, as of the last look, with what came since
         self.status: dict[str, Any] = {}
         self.problem: str | None = None
@@ -97,9 +99,13 @@ class Lag:
         """A domain is gone, and nothing of it waits any more."""
         self._counted.pop(key, None)
 
-    def found(self, key: str, parts: Iterable[tuple[int, int]]) -> None:
-        """Count what was in the log before the gateway began and may wait: parts of a domain, each (first, count)."""
-        counted = self._counted[key] = Counted(max(self.reached(key), 0))
+    def found(self, key: str, reached: int, parts: Iterable[tuple[int, int]]) -> None:
+        """Count what was in the log when the gateway began and waits to be matched.
+
+        All events of the domain before `reached` were matched; `parts` are those from there on, each (first, count).
+        """
+        self._reached[key] = max(reached, self.reached(key))
+        counted = self._counted[key] = Counted(reached)
         for first, count in parts:
             counted.add(first + count, count)
             counted.keep()
@@ -111,6 +117,8 @@ class Lag:
             self.problem = None
         except (DataDirectoryError, OSError) as error:
             self.problem = str(error)
+        for key in self.status.get("domains") or ():
+            self._reached[key] = max(self.reached(key), self._said(key))
         waiting: Counter[str] = Counter()
         for key, counted in list(self._counted.items()):
             reached = self.reached(key)
@@ -126,7 +134,10 @@ class Lag:
         return found if isinstance(found, dict) else {}
 
     def reached(self, key: str) -> int:
-        """All events of the domain before this position were matched; -1 where nobody has said so."""
+        """All events of the domain before this position were matched; -1 if that is not known of any."""
+        return self._reached.get(key, -1)
+
+    def _said(self, key: str) -> int:
         reached = self.domain(key).get("reached")
         return reached if isinstance(reached, int) else -1
 

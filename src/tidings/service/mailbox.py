@@ -24,6 +24,7 @@ from tidings.service.settings import Settings
 from tidings.store.catalogue import SubscriptionRow
 from tidings.store.deliveries import DeadLetter, Deliveries
 from tidings.store.notifications import Notifications
+from tidings.store.shared_progress import SharedProgress
 
 OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowledged"
 RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
@@ -142,6 +143,16 @@ class Mailboxes:
             there = self.positions(row, self._deliveries.cursor(row.key), _ALL)
             position = there[-1] if there else -1
         self._deliveries.acknowledge(row.key, position)
+
+    def reached(self, key: str) -> int:
+        """All events of a domain before this position were matched; 0 where its stream has not begun."""
+        box = self._box(key)
+        reached = 0 if box is None else box.store.resume()
+        shared = self._data.shared.progress
+        if shared.exists() and not (self._data.domains / key / "query").exists():
+            with SharedProgress(shared, read_only=True) as progress:
+                reached = max(reached, progress.resume)
+        return reached
 
     def waiting_before(self, key: str, position: int) -> list[int]:
         """The filters of a domain, by number, that have something waiting before a position."""

@@ -34,6 +34,7 @@ from tidings.service.tenant_use import TenantUse
 from tidings.service.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue, NewSubscription, SubscriptionChanges, SubscriptionRow
 from tidings.store.deliveries import Deliveries
+from tidings.store.notifications import NotificationsError
 from tidings.store.reader import LogReader
 
 _PURGE_SECONDS = 30.0
@@ -226,9 +227,16 @@ class Subscribing:
         """What was published before the gateway began, and is not matched yet."""
         start, end = self._log.start, self._log.end
         for row in self._catalogue.domains():
-            reached = max(self._lag.reached(row.key), start)
-            if reached < end:
-                self._lag.found(row.key, self._log.parts(reached, end, row.key))
+            reached = max(self._lag.reached(row.key), self._matched(row.key), start)
+            self._lag.found(row.key, reached, self._log.parts(reached, end, row.key))
+
+    def _matched(self, key: str) -> int:
+        """The position up to which a domain's events were matched; -1 where its mailboxes cannot be read."""
+        try:
+            return self._mailboxes.reached(key)
+        except NotificationsError as error:  # which concerns one domain: the others are served
+            _logger.warning("how far %s was matched is not known: %s", key, error)
+            return -1
 
     def _look_around(self) -> None:
         self._lag.read()

@@ -29,6 +29,7 @@ from typing import IO, Any
 
 from tidings.errors import TidingsError
 from tidings.service.data_directory import CATALOGUE, DEFAULT_TENANT, LOG, DataDirectory, DataDirectoryError
+from tidings.service.private_files import tighten
 from tidings.store.catalogue import Catalogue
 from tidings.store.errors import LogBusyError
 from tidings.store.files import WriterLock
@@ -99,7 +100,7 @@ class Plan:
 def prepared(plan: Plan) -> Iterator[bool]:
     """The data directory, made where there is none and held by this process; yields whether it is new."""
     plan.data.make()
-    plan.data.lock.mkdir(exist_ok=True)
+    plan.data.lock.mkdir(exist_ok=True, mode=0o700)
     try:
         lock = WriterLock(plan.data.lock)
     except LogBusyError as error:
@@ -108,6 +109,8 @@ def prepared(plan: Plan) -> Iterator[bool]:
             f"data directory: {plan.data.path} is served by {who} already; stop it, or give another with --data"
         ) from None
     try:
+        if opened := tighten(plan.data.path):
+            _log.warning("%d files of %s could be read by others; they are yours alone now", opened, plan.data.path)
         yield _first_token(plan)
     finally:
         lock.release()

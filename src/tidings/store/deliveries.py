@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidings.errors import TidingsError
+from tidings.store.formats import DELIVERIES
 from tidings.store.sqlite_file import BUSY_SECONDS, SqliteFile
 
 _TABLES = """
@@ -81,7 +82,7 @@ class Deliveries(SqliteFile):
     """The deliveries in a file. One process writes; others may read."""
 
     kind, described = "deliveries", "file of deliveries"
-    application, format, tables = 0x54444E44, 1, _TABLES
+    application, format, tables = 0x54444E44, DELIVERIES, _TABLES
     error, busy_error = DeliveriesError, DeliveriesBusyError
 
     def __init__(

@@ -23,11 +23,12 @@ from pathlib import Path
 
 import apsw
 
+from tidings.store import formats
 from tidings.store.errors import LogBusyError, LogCorruptError, LogError, LogFullError
 
 EVENTS, WRITER, ACKNOWLEDGED = "events.sqlite", "writer.sqlite", "acknowledged"
 BUSY_SECONDS = 10.0
-_LOG, _INDEX, _VERSION = 0x54444C47, 0x54444C49, 1
+_LOG, _INDEX = 0x54444C47, 0x54444C49
 _MARK = struct.Struct("<qI")
 _WAL_HEADER, _WAL_FRAME = 32, 24  # bytes, as SQLite's file format has them
 
@@ -53,6 +54,7 @@ def open_to_read(directory: Path, busy_seconds: float, *, in_topic: bool = False
     path = directory / EVENTS
     if not path.is_file():
         raise LogError(f"log: there is none in {directory}; opening one for writing makes it")
+    _check_header(path, in_topic=in_topic)
     with translated(f"cannot open {path}"):
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         connection.set_busy_timeout(round(busy_seconds * 1000))
@@ -65,6 +67,7 @@ def open_to_read(directory: Path, busy_seconds: float, *, in_topic: bool = False
 def open_to_write(directory: Path, busy_seconds: float, *, in_topic: bool = False) -> apsw.Connection:
     """The one connection that writes and checkpoints, to a log that is made where there is none."""
     path = directory / EVENTS
+    _check_header(path, in_topic=in_topic)
     with translated(f"cannot open {path}"):
         new = not path.exists()
         connection = apsw.Connection(str(path))
@@ -79,7 +82,7 @@ def open_to_write(directory: Path, busy_seconds: float, *, in_topic: bool = Fals
             with connection:
                 ask(connection, _TABLES + (_INDEX_TABLES if in_topic else ""))
                 ask(connection, f"PRAGMA application_id = {_INDEX if in_topic else _LOG}")
-                ask(connection, f"PRAGMA user_version = {_VERSION}")
+                ask(connection, f"PRAGMA user_version = {formats.LOG}")
         _check_kind(connection, path, in_topic=in_topic)
     return connection
 
@@ -105,6 +108,10 @@ def unfinished_bytes(connection: apsw.Connection, directory: Path) -> int:
     return min(at, len(wal)) - begin if at > begin else 0
 
 
+def _check_header(path: Path, *, in_topic: bool) -> None:
+    formats.check_header("log", path, _INDEX if in_topic else _LOG, formats.LOG)
+
+
 def _check_kind(connection: apsw.Connection, path: Path, *, in_topic: bool) -> None:
     (application,), (version,) = ask(connection, "PRAGMA application_id"), ask(connection, "PRAGMA user_version")
     if application[0] == (_LOG if in_topic else _INDEX):
@@ -115,8 +122,8 @@ def _check_kind(connection: apsw.Connection, path: Path, *, in_topic: bool) -> N
         )
     if application[0] != (_INDEX if in_topic else _LOG):
         raise LogError(f"log: {path} is a database of something else")
-    if version[0] != _VERSION:
-        raise LogError(f"log: {path} has format {version[0]}, and this is Tidings with format {_VERSION}")
+    if version[0] != formats.LOG:
+        raise formats.other_format("log", path, version[0], formats.LOG)
 
 
 def ask(connection: apsw.Connection, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
@@ -162,7 +169,7 @@ class Acknowledged:
     def __init__(self, directory: Path, *, write: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
         try:
-            self._file: int | None = os.open(directory / ACKNOWLEDGED, flags | getattr(os, "O_BINARY", 0), 0o644)
+            self._file: int | None = os.open(directory / ACKNOWLEDGED, flags | getattr(os, "O_BINARY", 0), 0o600)
         except FileNotFoundError:
             self._file = None
 

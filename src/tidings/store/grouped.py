@@ -46,10 +46,6 @@ TABLES = """
     CREATE TABLE marks (pruned INTEGER NOT NULL, grouped INTEGER NOT NULL) STRICT;
     INSERT INTO marks VALUES (-1, 0);
 """
-UPGRADE = """
-    INSERT INTO highest SELECT source, max(position) FROM notifications GROUP BY source;
-    UPDATE marks SET pruned = (SELECT coalesce(max(pruned), -1) FROM mailboxes);
-"""
 
 # Bytes of a notification as a row of the file, as measured, and of a page of members beside its data: its row and the
 # entry of the index. What is written on the way, whole pages of SQLite's tree for a row each, is far more for rows.

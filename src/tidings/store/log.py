@@ -356,9 +356,20 @@ class Log(LogReader):
             self._mark.write(self._next)
         recent = "SELECT first, count, keys FROM pages WHERE first >= ? AND keys IS NOT NULL ORDER BY first"
         with translated("cannot read"):
-            pages: Iterator[Any] = self._writer.execute(recent, (self._next - remember,))
+            pages: Iterator[Any] = self._writer.execute(recent, (self._first_of_newest(remember),))
             for first, count, keys in pages:
                 self._ids.add(unpack_keys(keys, first).tolist(), range(first, first + count))
+
+    def _first_of_newest(self, events: int) -> int:
+        """Where the newest of so many events begin; positions that are lost have none."""
+        at = self._next
+        for first, last in self._ask("SELECT first, last FROM lost ORDER BY first DESC"):
+            between = at - (last + 1)
+            if between >= events:
+                break
+            events -= max(between, 0)
+            at = first
+        return int(at - events)
 
 
 def _answer(future: Future[Any], work: Callable[[], Any]) -> None:

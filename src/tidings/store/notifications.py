@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from tidings.errors import TidingsError
 from tidings.store import grouped
+from tidings.store.formats import MAILBOXES
 from tidings.store.grouped import LOG as LOG
 from tidings.store.grouped import Filling, Groups, Row, batch_of
 from tidings.store.sqlite_file import BUSY_SECONDS, SqliteFile
@@ -51,9 +52,6 @@ _TABLES = """
     CREATE TABLE reached (
         query TEXT NOT NULL, source TEXT NOT NULL, position INTEGER NOT NULL,
         PRIMARY KEY (query, source)) STRICT, WITHOUT ROWID;
-"""
-# What format 1 did not have.
-_MAILBOXES = """
     CREATE TABLE mailboxes (
         subscription ANY PRIMARY KEY NOT NULL, waiting INTEGER NOT NULL, overflowed INTEGER NOT NULL,
         pruned INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -108,7 +106,7 @@ class Notifications(SqliteFile):
     """
 
     kind, described = "notifications", "store of notifications"
-    application, format, tables = 0x54444E54, 3, _TABLES + _MAILBOXES + grouped.TABLES
+    application, format, tables = 0x54444E54, MAILBOXES, _TABLES + grouped.TABLES
     error = busy_error = NotificationsError
 
     def __init__(
@@ -187,6 +185,10 @@ class Notifications(SqliteFile):
     def reached(self, query: str) -> dict[str, int]:
         """Of each source the position up to which a query has come: it and all before are done."""
         return dict(self._ask("SELECT source, position FROM reached WHERE query = ?", query))
+
+    def resume(self) -> int:
+        """The log's position after the last one that any query has come to."""
+        return 1 + max((self.reached(query).get(LOG, -1) for query in self.queries()), default=-1)
 
     def group(self, groups: Iterable[Sequence[str | int]]) -> int:
         """Have these subscriptions in groups from now on, each in one, and others in none; answers how many there are.
@@ -320,18 +322,6 @@ class Notifications(SqliteFile):
                 self._groups.bound()
                 self._ask("INSERT INTO loads (subscriptions) VALUES (NULL)")  # wakes them all
             self._ask("UPDATE bound SET max_waiting = ?", max_waiting)
-
-    def _upgrade(self, format_: int) -> int:
-        if format_ not in (1, 2):
-            return format_
-        with self._writing():
-            found = self._ask("PRAGMA user_version")[0][0]  # others may have been faster
-            if found == 1:
-                self._ask(_MAILBOXES)
-            if found in (1, 2):
-                self._ask(grouped.TABLES + grouped.UPGRADE)
-                self._ask("PRAGMA user_version = 3")
-            return int(self._ask("PRAGMA user_version")[0][0])
 
 
 _INSERT = "INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)"

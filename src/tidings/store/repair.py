@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidings.store.errors import LogCorruptError
-from tidings.store.files import BUSY_SECONDS, Acknowledged, WriterLock, ask, open_to_write, translated
+from tidings.store.files import BUSY_SECONDS, Acknowledged, WriterLock, ask, open_to_read, open_to_write, translated
 from tidings.store.page import Page
 
 _logger = logging.getLogger(__name__)
@@ -51,14 +52,45 @@ def repair(directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECO
     return lost
 
 
+def damage(directory: Path, progress: Callable[[int, int], None] = lambda done, of: None) -> list[Lost]:
+    """What `repair` would give up: positions whose events are not as they were written. Changes nothing.
+
+    `progress` is called with how many pages were read, and of how many.
+    """
+    mark = Acknowledged(directory, write=False)
+    acknowledged = mark.read()  # before the log itself is looked at: it only grows
+    mark.close()
+    connection = open_to_read(directory, BUSY_SECONDS)
+    try:
+        ask(connection, "BEGIN")
+        lost, _ = _found(connection, acknowledged, progress)
+    finally:
+        connection.close()
+    return lost
+
+
 def _give_up(connection: Any, acknowledged: int) -> list[Lost]:
+    lost, damaged = _found(connection, acknowledged, lambda done, of: None)
+    with translated("cannot repair"), connection:
+        for first in damaged:
+            ask(connection, "DELETE FROM pages WHERE first = ?", (first,))
+        for gone in lost:
+            ask(connection, "INSERT INTO lost VALUES (?, ?, ?)", (gone.first, gone.last, gone.reason))
+    return lost
+
+
+def _found(connection: Any, acknowledged: int, progress: Callable[[int, int], None]) -> tuple[list[Lost], list[int]]:
+    """The positions that are lost, and the pages that are there and damaged."""
     lost: list[Lost] = []
-    with translated("cannot repair"):
+    damaged: list[int] = []
+    with translated("cannot read"):
+        ((pages,),) = ask(connection, "SELECT count(*) FROM pages")
+        assert isinstance(pages, int)
         start = ask(connection, "SELECT coalesce(max(last) + 1, 0) FROM removed")[0][0]
         known: list[Any] = ask(connection, "SELECT first, last FROM lost")
         at: Any = start
-        damaged: list[int] = []
-        for row in connection.execute("SELECT * FROM pages ORDER BY first"):
+        for done, row in enumerate(connection.execute("SELECT * FROM pages ORDER BY first"), 1):
+            progress(done, pages)
             page = Page(*row)
             try:
                 page.verify()
@@ -71,12 +103,7 @@ def _give_up(connection: Any, acknowledged: int) -> list[Lost]:
         ends: list[Any] = ask(connection, "SELECT max(first + count) FROM pages WHERE first >= ?", (at,))
         end = max(acknowledged, *(lost_last + 1 for _, lost_last in known), ends[0][0] or 0, 0)
         lost += _missing(at, end, known, "the tail of the file is damaged, or an old copy was restored")
-        with connection:
-            for first in damaged:
-                ask(connection, "DELETE FROM pages WHERE first = ?", (first,))
-            for gone in lost:
-                ask(connection, "INSERT INTO lost VALUES (?, ?, ?)", (gone.first, gone.last, gone.reason))
-    return lost
+    return lost, damaged
 
 
 def _missing(first: int, end: int, known: list[Any], reason: str) -> list[Lost]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidings.errors import TidingsError
+from tidings.store import formats
 from tidings.store.sqlite_file import SqliteFile
 
 _TABLES = """
@@ -27,7 +28,7 @@ class SharedProgress(SqliteFile):
     """The progress in a file. One query writes at a time; others may read."""
 
     kind, described = "progress", "file of a shared stream's progress"
-    application, format, tables = 0x54445350, 1, _TABLES
+    application, format, tables = 0x54445350, formats.SHARED_PROGRESS, _TABLES
     error = busy_error = SharedProgressError
 
     def note(self, query: str, batch: int, last: int | None, events: Mapping[str, int]) -> None:

@@ -13,6 +13,7 @@ import apsw
 
 from tidings.errors import TidingsError
 from tidings.store.files import sync_directory
+from tidings.store.formats import check_header, other_format
 
 BUSY_SECONDS = 30.0
 
@@ -32,6 +33,7 @@ class SqliteFile:
         self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS
     ) -> None:
         self.path = Path(path)
+        check_header(self.kind, self.path, self.application, self.format)
         self._lock = threading.RLock()
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         with self._translated("open"):
@@ -56,10 +58,6 @@ class SqliteFile:
         self.close()
 
     # ------------------------------------------------------------------ for those that are such files
-
-    def _upgrade(self, format_: int) -> int:
-        """Bring a file of an earlier format to this one, if that can be done; answers the format it has then."""
-        return format_
 
     def _ask(self, sql: str, *values: Any) -> list[Any]:
         """Run SQL to its end: apsw stops at the first row that nobody takes."""
@@ -95,24 +93,23 @@ class SqliteFile:
 
     def _make(self) -> None:
         self._ask("PRAGMA synchronous = FULL")
-        if self._ask("PRAGMA application_id")[0][0] or self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):
-            return
-        self._ask("PRAGMA journal_mode = WAL")
-        with self._writing():
-            if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
-                self._ask(self.tables)
-                self._ask(f"PRAGMA application_id = {self.application}")
-                self._ask(f"PRAGMA user_version = {self.format}")
-        sync_directory(self.path.absolute().parent)  # where the name of a new file is
+        if not self._ask("PRAGMA application_id")[0][0] and not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):
+            self._ask("PRAGMA journal_mode = WAL")
+            with self._writing():
+                if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
+                    self._ask(self.tables)
+                    self._ask(f"PRAGMA application_id = {self.application}")
+                    self._ask(f"PRAGMA user_version = {self.format}")
+        # The name of a new file is there, and that of its first journal is not: else a power cut may bring that back,
+        # and with it what was before. Whoever made the file may have been killed before this.
+        sync_directory(self.path.absolute().parent)
 
     def _check(self) -> None:
         if self._ask("PRAGMA application_id")[0][0] != self.application:
             raise self.error(f"{self.kind}: {self.path} is a database of something else")
-        format_ = self._upgrade(self._ask("PRAGMA user_version")[0][0])
+        format_ = self._ask("PRAGMA user_version")[0][0]
         if format_ != self.format:
-            raise self.error(
-                f"{self.kind}: {self.path} has format {format_}, and this is Tidings with format {self.format}"
-            )
+            raise other_format(self.kind, self.path, format_, self.format)
 
     @contextlib.contextmanager
     def _translated(self, doing: str) -> Iterator[None]:

@@ -10,6 +10,7 @@ subscriptions  made, changed, found, ended
 filters        each text that a subscription's filter has had, with its validity; what the driver reads
 tokens         who is which tenant
 jobs           what the gateway asks of the driver
+extent         what other files may refer to
 rows           what all of these answer
 schema         the tables
 database       SQLite and PostgreSQL: opening, transactions, errors in our words
@@ -22,6 +23,7 @@ from tidings.store.catalogue.errors import (
     CatalogueError,
     CatalogueMissingError,
 )
+from tidings.store.catalogue.extent import Extent
 from tidings.store.catalogue.rows import (
     DomainRow,
     FilterRow,
@@ -40,6 +42,7 @@ __all__ = [
     "CatalogueError",
     "CatalogueMissingError",
     "DomainRow",
+    "Extent",
     "FilterRow",
     "JobRow",
     "NewSubscription",

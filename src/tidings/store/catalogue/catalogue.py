@@ -7,13 +7,14 @@ from typing import Self
 
 from tidings.store.catalogue.database import BUSY_SECONDS, Database
 from tidings.store.catalogue.domains import Domains
+from tidings.store.catalogue.extent import Extents
 from tidings.store.catalogue.filters import Filters
 from tidings.store.catalogue.jobs import Jobs
 from tidings.store.catalogue.subscriptions import Subscriptions
 from tidings.store.catalogue.tokens import Tokens
 
 
-class Catalogue(Domains, Subscriptions, Filters, Tokens, Jobs):
+class Catalogue(Domains, Subscriptions, Filters, Tokens, Jobs, Extents):
     """A catalogue in a file of SQLite, or in PostgreSQL by its URL; made where there is none.
 
     Any thread of any process may use it. A method is one transaction: on the disk when it returns, or as

@@ -22,6 +22,8 @@ from sqlalchemy.engine import Connection, make_url
 
 from tidings.store.catalogue import schema
 from tidings.store.catalogue.errors import CatalogueBusyError, CatalogueConflictError, CatalogueError
+from tidings.store.files import sync_directory
+from tidings.store.formats import other_format
 
 BUSY_SECONDS = 30.0
 AT_ONCE = 500  # rows that one statement names: databases bound how many
@@ -132,39 +134,21 @@ class Database:
             self._prepare_postgresql()
         with self.reading(schema.ALL_TENANTS) as connection:
             found = connection.execute(_only_row).scalar_one_or_none()
-        if found in schema.UPGRADES:
-            found = self._upgrade()
         if found != schema.FORMAT:
-            raise CatalogueError(
-                f"catalogue: {self.place} has format {found}, and this is Tidings with format {schema.FORMAT}"
-            )
-
-    def _upgrade(self) -> int:
-        """Make a catalogue of an earlier format one of this; answers its format. Whoever comes later finds it done."""
-        with self.writing(schema.ALL_TENANTS) as connection:
-            found = int(connection.execute(_only_row.with_for_update()).scalar_one())
-            while found in schema.UPGRADES:
-                for statement in schema.UPGRADES[found]:
-                    connection.exec_driver_sql(statement)
-                found += 1
-            connection.execute(sa.update(schema.catalogue).values(format=found))
-        return found
+            raise other_format("catalogue", self.place, found, schema.FORMAT)
 
     def _prepare_sqlite(self) -> None:
         with self._translated("open"), self._engine.connect() as connection:
             connection = connection.execution_options(tidings_writes=True)
             with connection.begin():
                 application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
-                if application == schema.APPLICATION:
-                    return
-                if application or connection.exec_driver_sql("SELECT 1 FROM sqlite_schema LIMIT 1").first():
-                    raise CatalogueError(f"catalogue: {self.place} is a database of something else")
-                _make_tables(connection)
-                connection.exec_driver_sql(f"PRAGMA application_id = {schema.APPLICATION}")
-        if hasattr(os, "O_DIRECTORY"):  # the name of a new file is on the disk when its directory is
-            directory = os.open(Path(self.place).absolute().parent, os.O_DIRECTORY)
-            os.fsync(directory)
-            os.close(directory)
+                if application != schema.APPLICATION:
+                    if application or connection.exec_driver_sql("SELECT 1 FROM sqlite_schema LIMIT 1").first():
+                        raise CatalogueError(f"catalogue: {self.place} is a database of something else")
+                    _make_tables(connection)
+                    connection.exec_driver_sql(f"PRAGMA application_id = {schema.APPLICATION}")
+        # The name of a new file is on the disk when its directory is; whoever made it may have been killed before that.
+        sync_directory(Path(self.place).absolute().parent)
 
     def _prepare_postgresql(self) -> None:
         with self._translated("open"), self._engine.begin() as connection:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-FORMAT = 3
+from tidings.store import formats
+
+FORMAT = formats.CATALOGUE
 APPLICATION = 0x54444E43  # what SQLite's header says this file is: "TDNC"
 ALL_TENANTS = "*"  # no tenant's name: what the service itself reads by
 
@@ -142,17 +144,6 @@ _index("jobs_open", jobs.c.number, where=jobs.c.closed.is_(None))
 _index("jobs_of_subscription", jobs.c.subscription_key, where=jobs.c.subscription_key.is_not(None))
 
 OF_TENANTS = (domains, subscriptions, labels, filters, tokens, jobs)
-
-# What makes a catalogue of a format that was one of the next, by the format that it has.
-UPGRADES = {
-    1: ("ALTER TABLE subscriptions ADD COLUMN \"select\" TEXT NOT NULL DEFAULT 'document'",),
-    2: (
-        "ALTER TABLE subscriptions ADD COLUMN old_secret TEXT",
-        "ALTER TABLE subscriptions ADD COLUMN old_secret_until BIGINT",
-        "ALTER TABLE subscriptions ADD COLUMN suspended TEXT",
-        "ALTER TABLE subscriptions ADD COLUMN cost BIGINT NOT NULL DEFAULT 0",
-    ),
-}
 
 # A second lock behind the one that every query has: PostgreSQL itself shows a transaction the rows of its
 # tenant alone. (Not to a superuser, whom it shows everything.)

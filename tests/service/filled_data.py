@@ -1,0 +1,56 @@
+"""A data directory as a service leaves it when it stops, without having run one."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from tidings.pipeline.changes import IndexChanges, empty_index
+from tidings.pipeline.checkpoint import Checkpoint, Identity
+from tidings.service.data_directory import DataDirectory, DomainFiles
+from tidings.service.driver_filters import domain_of
+from tidings.service.private_files import tighten
+from tidings.service.supervisor import Plan, prepared
+from tidings.store.catalogue import Catalogue, NewSubscription
+from tidings.store.deliveries import Deliveries
+from tidings.store.log import Log
+from tidings.store.notifications import LOG, Notifications
+
+DEFINITION = json.dumps({"name": "quotes", "attributes": [{"name": "price", "type": "double"}]})
+
+
+def fill(data: DataDirectory) -> DomainFiles:
+    """A directory as a service leaves it: ten events, a subscription that has got half of them, a stream."""
+    files = data.domain("default", "quotes")
+    with prepared(Plan(data)):
+        pass
+    with Log(data.log) as log, Catalogue(data.catalogue) as catalogue:
+        catalogue.put_domain("default", "quotes", DEFINITION, inferred=False)
+        made = catalogue.create(NewSubscription(tenant="default", domain="quotes", filter="price > 1"))
+        number = made.filters[-1].number
+        catalogue.activate(number, log.end)
+        for n in range(5):
+            log.append([{"price": float(n)}, {"price": float(n)}], domain=files.key)
+        row = catalogue.domain("default", "quotes")
+        assert row is not None
+    files.folder.mkdir()
+    with Notifications(files.mailboxes, max_waiting=100) as mailboxes:
+        matches = pa.table({"position": [2, 3], "subscriptions": [[number], [number]]})
+        checkpoint = Checkpoint(
+            files.query, Identity(f"log:{data.log}", str(files.index), f"store:{files.mailboxes}", "ids")
+        )
+        mailboxes.load([matches], query=checkpoint.query, batch=0, version=1, reached={LOG: 9})
+        for folder in ("offsets", "commits"):
+            (files.query / folder).mkdir()
+        (files.query / "offsets" / "0").write_text('v1\n{}\n{"log": 10, "subscriptions": 1}')
+        (files.query / "commits" / "0").write_text("v1\n{}")
+        checkpoint.release()
+    with Deliveries(data.deliveries) as deliveries:
+        deliveries.acknowledge(made.key, 2)
+        deliveries.acknowledge(-number, 2)
+    empty_index(files.index, domain_of(row))
+    IndexChanges(files.index).apply(upsert=pa.table({"id": [number], "filter": ["price > 1"]}))
+    (data.jobs / "a.json").write_text('{"done":true}')
+    tighten(data.path)
+    return files
