@@ -53,11 +53,11 @@ class Server:
         import uvicorn
 
         from tidings.service.app import create_app
-        from tidings.service.connection import Connection
+        from tidings.service.connections import GatewayProtocol
 
         self.app = create_app(self.data, self.settings)
         config = uvicorn.Config(
-            self.app, http=Connection, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=2,
+            self.app, http=GatewayProtocol, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=2,
             ssl_certfile=self.certificate,
         )  # fmt: skip
         self._server = uvicorn.Server(config)

@@ -93,3 +93,14 @@ def test_everyone_who_waits_has_a_turn_and_nobody_two_at_once(seed: int) -> None
         turns.end(ended)
         running.discard(ended)
         assert ended not in turns
+
+
+def test_a_tenant_has_no_more_turns_than_its_limit() -> None:
+    turns = FairTurns(128, {"a": 3, "b": 100}.__getitem__)
+    for key in range(20):
+        turns.wait(key, "a" if key < 10 else "b", f"endpoint{key}")
+    running = begun(turns)
+    assert (turns.running("a"), turns.running("b")) == (3, 10)
+    turns.end(min(running))
+    assert len(begun(turns)) == 1
+    assert turns.running("a") == 3

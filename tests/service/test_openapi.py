@@ -5,6 +5,7 @@ Schemathesis makes requests from the document, and judges the answers by it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,30 @@ def test_what_the_document_does_not_allow_is_refused(tenant: Any, method: str, p
 @pytest.mark.parametrize(("method", "path"), [each for each in OPERATIONS if takes_something(*each)])
 def test_the_document_is_true_of_many_requests(tenant: Any, method: str, path: str, mode: Any) -> None:
     judge(tenant, method, path, mode, known_of(path), 200)
+
+
+def test_the_page_of_the_interface_needs_nothing_from_elsewhere(gateway: Any) -> None:
+    with gateway.client_of(None) as client:
+        page = client.get("/v1/docs")
+        assert page.status_code == 200
+        assert "default-src 'self'" in page.headers["Content-Security-Policy"]
+        named = re.findall(r"""(?:src|href|url)['"]?\s*[=:]\s*['"]([^'"]+)['"]""", page.text)
+        assert len(named) == 4
+        for address in named:
+            assert address.startswith("/v1/")
+            answer = client.get(address)
+            assert answer.status_code == 200
+            assert len(answer.content) > 1000
+        assert "//" not in re.sub(r"<!--.*?-->", "", page.text, flags=re.DOTALL)
+        assert client.get("/v1/docs/core.py").status_code == 404
+
+
+def test_every_operation_says_how_it_is_refused_for_time_size_and_quotas(gateway: Any) -> None:
+    document = gateway.client.get("/v1/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            answers = operation["responses"]
+            assert {"408", "429", "431"} <= set(answers), (path, method)
+            assert "Retry-After" in answers["429"]["headers"]
+            if "requestBody" in operation:
+                assert "413" in answers, (path, method)

@@ -13,9 +13,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
-from tidings.service.bodies import Bodies
 from tidings.service.data_directory import replace_json
-from tidings.service.problems import Problem
 
 CLOUD = {"specversion": "1.0", "id": "1", "source": "/test", "type": "quote"}
 ONE = "application/cloudevents+json"
@@ -191,17 +189,6 @@ def test_what_was_behind_when_the_gateway_ended_is_behind_when_it_begins_again(
     while gateway.client.get("/v1/health").json()["domains"]["stocks"]["lag_events"] != 20:
         assert time.monotonic() < deadline
     assert post(gateway, {"price": 1}).status_code == 200
-
-
-def test_bodies_beyond_what_the_service_holds_are_asked_to_come_again() -> None:
-    bodies = Bodies(100)
-    with bodies.held() as one, bodies.held() as other:
-        one.grow(90)
-        with pytest.raises(Problem) as refused:
-            other.grow(20)
-        assert refused.value.status == 503
-        assert refused.value.headers["Retry-After"]
-    assert bodies.bytes == 0
 
 
 def test_many_publishers_at_once_share_the_log_in_order(stocks: Any) -> None:

@@ -14,11 +14,12 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tidings.model import strict_json
 from tidings.model.domain import Attribute, Domain
-from tidings.service.json_bodies import Events, event_lines, many_events
+from tidings.service.json_bodies import BodyLimits, Events, event_lines, many_events
 from tidings.service.problems import Problem
 from tidings.service.quick_json import exact_paths, quick_array, quick_lines
 
 MAX = 1 << 20
+LIMITS = BodyLimits(MAX, 8 << 20, 100_000)
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
     [":", '":', "},{", "a\\b", '"', "{", "[", " :"]
@@ -104,7 +105,7 @@ def test_what_is_refused_is_refused_with_its_reason(event: str) -> None:
     body = f"[{event}]"
     assert quick_array(body.encode(), body, (), MAX) is None
     with pytest.raises(Problem):
-        many_events(body.encode(), MAX, ())
+        many_events(body.encode(), LIMITS, ())
 
 
 def test_an_integer_or_a_decimal_with_a_point_is_read_digit_by_digit() -> None:
@@ -116,8 +117,8 @@ def test_an_integer_or_a_decimal_with_a_point_is_read_digit_by_digit() -> None:
     assert exact == (("n",), ("in", "fee"))
     for event in ('{"n":9007199254740993.0}', '{"in":{"fee":8.40}}', '{"specversion":"1.0","data":{"n":1.0}}'):
         for read, body in ((many_events, f"[{event}]"), (event_lines, event)):
-            assert "Decimal" in repr(read(body.encode(), MAX, exact).objects)
-    assert many_events(b'[{"n":1,"x":0.5,"in":{"fee":"8.40"}}]', MAX, exact).objects[0]["x"] == 0.5
+            assert "Decimal" in repr(read(body.encode(), LIMITS, exact).objects)
+    assert many_events(b'[{"n":1,"x":0.5,"in":{"fee":"8.40"}}]', LIMITS, exact).objects[0]["x"] == 0.5
 
 
 def test_a_domain_with_integers_in_lists_is_read_digit_by_digit_always() -> None:
@@ -125,3 +126,18 @@ def test_a_domain_with_integers_in_lists_is_read_digit_by_digit_always() -> None
         assert exact_paths(Domain("d", [Attribute("a", type_)])) is None
     assert exact_paths(Domain("d", [Attribute("a", "array<double>")])) == ()
     assert exact_paths(Domain("d", [Attribute("specversion", "string")])) is None
+
+
+def test_a_text_that_may_be_too_long_is_not_read_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """orjson would make all of it, with the interpreter's lock held."""
+    read: list[str] = []
+
+    def loads(text: str) -> Any:
+        read.append(text)
+        return json.loads(text)
+
+    monkeypatch.setattr("orjson.loads", loads)
+    long = '[{"a":[' + "1," * 200 + "1]}]"
+    assert quick_array(long.encode(), long, (), 1000) is None
+    assert read == []
+    assert quick_array(long.encode(), long, (), 4000) is not None

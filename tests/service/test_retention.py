@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tidings.service.data_directory import replace_json
+from tidings.service.quotas import Quota, Quotas
 from tidings.service.retention_limits import KEPT_BY_DEFAULT, HeldLimits, Limits, RetentionError, read_limits
 
 from .conftest import Gateway, until
@@ -158,8 +159,8 @@ def large(gateway: Gateway, count: int) -> list[int]:
 @pytest.fixture
 def capped(make_gateway: Any) -> Gateway:
     """A gateway that holds about 50 kB for a tenant beyond what it wants to keep, which is nothing."""
-    held = HeldLimits(max_bytes=50_000, grace_seconds=0.0)
-    gateway: Gateway = make_gateway(retain=NOTHING, held=held, retain_seconds=3600.0)
+    held, quotas = HeldLimits(grace_seconds=0.0), Quotas(Quota(held_log_bytes=50_000))
+    gateway: Gateway = make_gateway(retain=NOTHING, held=held, quotas=quotas, retain_seconds=3600.0)
     return gateway
 
 
@@ -246,8 +247,8 @@ def test_a_stream_that_does_not_run_holds_the_log_no_longer_than_is_allowed(
 
 
 def test_nothing_is_given_up_while_everybody_may_still_come_back(make_gateway: Any) -> None:
-    held = HeldLimits(max_age=dt.timedelta(0), max_bytes=0)
-    gateway = make_gateway(retain=NOTHING, held=held, retain_seconds=3600.0)
+    held, quotas = HeldLimits(max_age=dt.timedelta(0)), Quotas(Quota(held_log_bytes=0))
+    gateway = make_gateway(retain=NOTHING, held=held, quotas=quotas, retain_seconds=3600.0)
     made = gateway.subscribe()["id"]
     positions = one_by_one(gateway, 3)
     gateway.load(positions[1:], made)

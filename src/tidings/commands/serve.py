@@ -19,6 +19,7 @@ from rich.console import Console
 from tidings.errors import TidingsError, did_you_mean
 from tidings.rendezvous.interface import placement_named, placements
 from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
+from tidings.service.quotas import read_quotas
 from tidings.service.retention_limits import read_limits
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Request:
     key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
     retain: tuple[str, ...] = ()
+    quotas: Path | None = None
     max_lag: int | None = None
     adapt_every: float | None = None
     placement: str | None = None
@@ -96,6 +98,10 @@ def serve(
             help="How long events are kept that nobody needs any more: 7d, 12h, 50gb, forever. By default 7d.",
         ),
     ] = None,
+    quotas: Annotated[
+        Path | None,
+        typer.Option("--quotas", metavar="FILE", help="What tenants may have, in TOML: see docs/service.md."),
+    ] = None,
     max_lag: Annotated[
         int | None,
         typer.Option(
@@ -133,11 +139,13 @@ def serve(
         raise typer.BadParameter("--certificate and --key go together")
     hosts, limits = tuple(allow_host or ()), tuple(retain or ())
     read_limits(limits)  # told here, rather than by the gateway
+    if quotas is not None:
+        read_quotas(quotas)
     if placement is not None and placement not in (known := servable()):
         raise typer.BadParameter(f"--placement: no stream has '{placement}'; {did_you_mean(placement, known)}")
     request = Request(
-        host, port, data, master, catalogue, log, demo, recover, dev_webhooks, certificate, key, hosts, limits, max_lag,
-        adapt_every, placement,
+        host, port, data, master, catalogue, log, demo, recover, dev_webhooks, certificate, key, hosts, limits, quotas,
+        max_lag, adapt_every, placement,
     )  # fmt: skip
     run(request, Console())
 
@@ -173,6 +181,7 @@ def run(request: Request, console: Console) -> None:
         key=request.key,
         allowed_hosts=request.allowed_hosts,
         retain=request.retain,
+        quotas=request.quotas,
         max_lag=request.max_lag,
         adapt_every=request.adapt_every,
         placement=request.placement,

@@ -21,6 +21,8 @@ from tidings.model.event_values import shown
 MAX_DEPTH = 64  # of one value; its own braces are the first level
 
 _SPACE = re.compile(r"[ \t\n\r]*")
+LINE = re.compile(r"[^ \t\r\n][^\n]*")  # that is not empty, from its first character on
+_LONGEST_WORD = 16  # that may be cut off: -Infinity, an escape
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A number that may be beyond 64 bits, or beyond a double: many digits before the point, or an exponent of three.
 # By RE2, which looks at each byte once: the library's own takes ten times as long.
@@ -33,6 +35,10 @@ class MalformedError(ValueError):
     def __init__(self, reason: str, row: int | None = None) -> None:
         super().__init__(reason)
         self.row = row
+
+
+class TooLongError(MalformedError):
+    """A value with more characters than are taken."""
 
 
 class Found(NamedTuple):
@@ -68,14 +74,14 @@ def read_one(text: str) -> Found:
     return found
 
 
-def read_array(text: str) -> Iterator[Found]:
-    """The values of an array, one by one."""
+def read_array(text: str, max_length: int | None = None) -> Iterator[Found]:
+    """The values of an array, one by one; raises TooLongError where one has more characters than `max_length`."""
     start = _skip(text, 0)
     if start == len(text):
         raise MalformedError("the body is empty; send an array")
     if text[start] != "[":
         raise MalformedError("this is no array; send several as an array")
-    reader, row = _Reader(text), 0
+    reader, row = _Reader(text, max_length), 0
     at = _skip(text, start + 1)
     closed = text.startswith("]", at)
     while not closed:
@@ -93,36 +99,45 @@ def read_array(text: str) -> Iterator[Found]:
 
 def read_lines(text: str) -> Iterator[tuple[str, Any]]:
     """The values of a text with one a line, each with its line; empty lines are none."""
-    row = 0
-    for written in text.split("\n"):
-        line = written.strip(" \t\r")
-        if line:
-            found = _Reader(line).read(0, row)
-            if found.end < len(line):
-                raise MalformedError("malformed JSON: there is more after the value in its line; send one a line", row)
-            yield line, found.value
-            row += 1
+    for row, written in enumerate(LINE.finditer(text)):  # one by one: millions of empty lines take no memory
+        line = written[0].rstrip(" \t\r")
+        found = _Reader(line).read(0, row)
+        if found.end < len(line):
+            raise MalformedError("malformed JSON: there is more after the value in its line; send one a line", row)
+        yield line, found.value
 
 
 class _Reader:
     """Reads values off one text, as carefully as it needs."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, max_length: int | None = None) -> None:
         self._text = text
+        self._max_length = len(text) if max_length is None else max_length
+        # What is decoded: a part of the text, so that a value is given up as soon as it is too long.
+        self._part, self._part_start = text, 0
+        if 2 * self._max_length < len(text):
+            self._part = text[: 2 * self._max_length]
         self._escapes = "\\" in text and "\\u" in text  # the one character is looked for ten times as fast
         odd = _ODD_NUMBER.search(text.encode("utf-8", "surrogatepass")) is not None
         self._decode: Callable[[str, int], tuple[Any, int]] = (_CAREFUL if odd else _QUICK).raw_decode
 
     def read(self, start: int, row: int | None) -> Found:
         text = self._text
+        if start - self._part_start > self._max_length:
+            self._part_start, self._part = start, text[start : start + 2 * self._max_length]
+        before = self._part_start
         try:
-            value, end = self._decode(text, start)
+            value, end = self._decode(self._part, start - before)
         except json.JSONDecodeError as error:
-            raise MalformedError(f"malformed JSON: {error.msg} at character {error.pos}", row) from None
+            is_cut = before + len(self._part) < len(text)
+            if is_cut and (error.pos >= len(self._part) - _LONGEST_WORD or "Unterminated" in error.msg):
+                raise TooLongError(f"the value has more than {self._max_length} characters", row) from None
+            raise MalformedError(f"malformed JSON: {error.msg} at character {before + error.pos}", row) from None
         except RecursionError:
             raise _too_deep(row) from None
         except _RefusedError as refused:
             raise MalformedError(str(refused), row) from None
+        end += before
         # As many levels need as many brackets, so that few brackets need no count of levels.
         if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH or self._escapes:
             _check_nested(value, row)

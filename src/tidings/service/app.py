@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidings.errors import TidingsError
-from tidings.service import delivery, domains, event_matches, filters, health, problems, subscriptions
+from tidings.service import delivery, docs_page, domains, event_matches, filters, health, problems, subscriptions
 from tidings.service.context import Context, opened_context
 from tidings.service.data_directory import DataDirectory
 from tidings.service.problems import Problem, problem_of
@@ -44,11 +44,12 @@ def create_app(data: DataDirectory, settings: Settings | None = None) -> FastAPI
         version=version("tidings"),
         description=_DESCRIPTION,
         openapi_url="/v1/openapi.json",
-        docs_url="/v1/docs",
+        docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
     )
+    docs_page.install(app)
     for routes in (domains, subscriptions, delivery, filters, event_matches, health):
         app.include_router(routes.router(cast(Context, late)))
     problems.install(app)

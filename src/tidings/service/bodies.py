@@ -1,99 +1,131 @@
-"""Bodies of requests: counted while they are read, decompressed within bounds, and bounded all together."""
+"""Bodies of requests: counted while they come, in the time that they have, and decompressed within bounds."""
 
 from __future__ import annotations
 
+import asyncio
 import zlib
+from concurrent.futures import Executor
 
 from starlette.requests import ClientDisconnect, Request
 
 from tidings.service.json_bodies import malformed, too_large
-from tidings.service.problems import Problem, busy
+from tidings.service.problems import Problem
+from tidings.service.quotas import ServiceLimits
+from tidings.service.tenant_use import TenantUse
 
 _PIECE = 1 << 16
+_FIRST = 1 << 9  # bytes of a gzip member that are looked at first
 _GZIP = 16 + zlib.MAX_WBITS
+_QUOTA = "uploading_bytes"
 
 
 class Bodies:
-    """All bodies that are in memory at one time: past a bound, the next is refused and may come again."""
+    """Reads bodies, each from its tenant's share of the memory that there is for all."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self.bytes = 0
+    def __init__(self, use: TenantUse, executor: Executor) -> None:
+        self._use = use
+        self._limits = use.quotas.service
+        self._executor = executor
 
-    def held(self) -> Held:
+    def held(self, tenant: str) -> Held:
         """Room for one body, which grows with it and is free again when its block ends."""
-        return Held(self)
+        return Held(self._use, tenant)
 
-    def take(self, size: int, held: Held) -> None:
-        if self.bytes > held.bytes and self.bytes + size > self._max_bytes:
-            raise busy("the service holds as many requests as it can; send this one again", retry_after=1)
-        self.bytes += size
+    async def read(self, request: Request, max_bytes: int, held: Held) -> bytes:
+        """The body as its sender wrote it, decompressed; 413 as soon as there is more than is taken."""
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip", "x-gzip", ""):
+            raise Problem(415, "encoding", f"the content encoding '{encoding[:40]}' is not taken; send gzip, or none")
+        declared = request.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > max_bytes:
+            raise _too_large(max_bytes)
+        body = await received(request, max_bytes, held, self._limits)
+        if encoding in ("gzip", "x-gzip"):
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(self._executor, gunzipped, body, max_bytes)
+            held.grow(len(body))
+        return body
 
 
 class Held:
-    """What one body takes."""
+    """What one body takes of its tenant's share."""
 
-    def __init__(self, bodies: Bodies) -> None:
-        self._bodies = bodies
+    def __init__(self, use: TenantUse, tenant: str) -> None:
+        self._use = use
+        self._tenant = tenant
         self.bytes = 0
 
     def __enter__(self) -> Held:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bodies.bytes -= self.bytes
+        if self.bytes:
+            self._use.give(self._tenant, _QUOTA, self.bytes)
 
     def grow(self, size: int) -> None:
-        self._bodies.take(size, self)
+        self._use.take(self._tenant, _QUOTA, size)
         self.bytes += size
 
 
-async def read_body(request: Request, max_bytes: int, held: Held) -> bytes:
-    """The body as its sender wrote it, decompressed; 413 as soon as there is more than is taken."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip", "x-gzip", ""):
-        raise Problem(415, "encoding", f"the content encoding '{encoding[:40]}' is not taken; send gzip, or none")
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
-    pieces: list[bytes] = []
-    size = 0
+async def received(request: Request, max_bytes: int, held: Held, limits: ServiceLimits) -> bytes:
+    """The body as it was sent; 408 where it takes too long.
+
+    It has some seconds to come in, and as many again whenever it has brought what the least rate makes of these: so one
+    that stops is refused soon, however much of it is there.
+    """
+    whole: bytes | bytearray = b""
+    seconds, noted = limits.body_seconds, 0
+    loop = asyncio.get_running_loop()
     try:
-        async for piece in request.stream():
-            size += len(piece)
-            if size > max_bytes:
-                raise _too_large(max_bytes)
-            held.grow(len(piece))
-            pieces.append(piece)
+        async with asyncio.timeout(seconds) as deadline:
+            async for piece in request.stream():
+                if len(whole) + len(piece) > max_bytes:
+                    raise _too_large(max_bytes)
+                held.grow(len(piece))
+                if not whole:
+                    whole = piece  # as nearly always, all of it
+                elif piece:
+                    if isinstance(whole, bytes):
+                        whole = bytearray(whole)
+                    whole += piece
+                if len(whole) - noted >= seconds * limits.min_bytes_per_second:
+                    noted = len(whole)
+                    deadline.reschedule(loop.time() + seconds)
     except ClientDisconnect:
         raise Problem(400, "disconnected", "the body ended before its end") from None
-    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    if encoding in ("gzip", "x-gzip"):
-        body = gunzipped(body, max_bytes)
-        held.grow(len(body))
-    return body
+    except TimeoutError:
+        raise _too_slow(len(whole), limits) from None
+    return bytes(whole)
 
 
 def gunzipped(body: bytes, max_bytes: int) -> bytes:
-    """What was compressed, as far as it is allowed to reach: a small body can stand for a huge one."""
+    """What was compressed, as far as it is allowed to reach: a small body can stand for a huge one.
+
+    A body may be many members, one after the other. What zlib has not used of its input it copies, so a member is given
+    little at first, and twice as much each time that it wants more: all copies together are as long as the body.
+    """
     pieces: list[bytes] = []
-    size = 0
-    while body:
-        member = zlib.decompressobj(_GZIP)  # a body may be several, one after the other
-        waiting = body
+    size, at, view = 0, 0, memoryview(body)
+    while at < len(body):
+        member, step = zlib.decompressobj(_GZIP), _FIRST
+        waiting: bytes | memoryview = b""
         while not member.eof:
+            if not waiting:
+                if at == len(body):
+                    raise malformed("the gzip of the body ends too early")
+                waiting = view[at : at + step]
+                at, step = at + len(waiting), min(2 * step, _PIECE)
             try:
                 piece = member.decompress(waiting, _PIECE)
             except zlib.error as error:
                 raise malformed(f"the body is not gzip: {error}") from None
             waiting = member.unconsumed_tail
-            if not piece and not waiting and not member.eof:
-                raise malformed("the gzip of the body ends too early")
             size += len(piece)
             if size > max_bytes:
                 raise _too_large(max_bytes)
-            pieces.append(piece)
-        body = member.unused_data
+            if piece:
+                pieces.append(piece)
+        at -= len(member.unused_data)
     return b"".join(pieces)
 
 
@@ -119,3 +151,12 @@ def expect_json(request: Request, *others: str) -> None:
 
 def _too_large(max_bytes: int) -> Problem:
     return too_large(f"the body has more than the {max_bytes} bytes that are taken; send less at a time")
+
+
+def _too_slow(size: int, limits: ServiceLimits) -> Problem:
+    return Problem(
+        408, "timeout",
+        f"the body is too slow: {size:,} bytes came. It has {limits.body_seconds:g} seconds, and more while it "
+        f"comes at {limits.min_bytes_per_second:,} bytes a second; send it again, or less at a time",
+        headers={"Connection": "close", "Retry-After": "1"}, limit="body_seconds", value=limits.body_seconds,
+    )  # fmt: skip

@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 
 from tidings.model.event_values import Misfit, fit, shown
 from tidings.model.types import TIMESTAMP
-from tidings.service.json_bodies import Events, event_lines, many_events, one_event
+from tidings.service.json_bodies import BodyLimits, Events, event_lines, many_events, one_event
 from tidings.service.problems import Problem, pointer_to
 from tidings.service.quick_json import Exact
 from tidings.service.xml_bodies import XML, is_xml, with_xml_data, xml_events
@@ -35,35 +35,35 @@ _NAME = re.compile(r"[a-z0-9]{1,20}")
 _REQUIRED = ("id", "source", "type")
 
 
-def read_published(kind: str, headers: Headers, body: bytes, max_event_bytes: int, exact: Exact = None) -> Events:
+def read_published(kind: str, headers: Headers, body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
     """The events of a body of some media type, strictly read; numbers that are not of `exact` may be floats."""
     if kind == PLAIN or kind in LINES:
         if "ce-specversion" in headers:
             if kind != PLAIN:
                 raise _binary_type(kind)
-            return _binary(headers, body, max_event_bytes)
+            return _binary(headers, body, limits)
         if kind in LINES:
-            events = event_lines(body, max_event_bytes, exact)
+            events = event_lines(body, limits, exact)
             many = True
         else:
             many = body.lstrip(b" \t\r\n").startswith(b"[")
-            events = many_events(body, max_event_bytes, exact) if many else one_event(body, max_event_bytes)
+            events = many_events(body, limits, exact) if many else one_event(body, limits)
         for row, event in enumerate(events.objects):
             if "specversion" in event and "time" in event:
                 _check_time(event, row if many else None)
         return events
     if kind == ONE:
-        events = one_event(body, max_event_bytes)
+        events = one_event(body, limits)
         check_cloud_event(events.objects[0], None)
         return with_xml_data(events, many=False)
     if kind == BATCH:
-        events = many_events(body, max_event_bytes, exact)
+        events = many_events(body, limits, exact)
         for row, event in enumerate(events.objects):
             check_cloud_event(event, row)
         return with_xml_data(events, many=True)
     if is_xml(kind):
         attributes = _attributes(headers, kind) if "ce-specversion" in headers else None
-        return xml_events(kind, body, attributes, max_event_bytes)
+        return xml_events(kind, body, attributes, limits)
     if "ce-specversion" in headers:
         raise _binary_type(kind)
     raise Problem(415, "media-type", f"the media type '{kind[:80]}' is not taken; send one of {', '.join(MEDIA_TYPES)}")
@@ -93,10 +93,10 @@ def _check_time(event: Mapping[str, Any], row: int | None) -> None:
         raise _wrong("time", f"a CloudEvent's time is RFC 3339 with an offset: {misfit}", row) from None
 
 
-def _binary(headers: Headers, body: bytes, max_bytes: int) -> Events:
+def _binary(headers: Headers, body: bytes, limits: BodyLimits) -> Events:
     """The attributes are in headers; the body is the data."""
     event = _attributes(headers, PLAIN)
-    data = one_event(body, max_bytes)
+    data = one_event(body, limits)
     head = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
     event["data"] = data.objects[0]
     return Events([event], [f'{head[:-1]},"data":{data.texts[0]}}}'])

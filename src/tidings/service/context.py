@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from tidings.service.bodies import Bodies, expect_json, read_body
+from tidings.service.bodies import Bodies, expect_json
+from tidings.service.connections import Connections
 from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory
 from tidings.service.event_texts import EventTexts
+from tidings.service.fair_threads import FairThreads
 from tidings.service.json_bodies import object_of
 from tidings.service.known_domains import KnownDomains
 from tidings.service.known_subscriptions import KnownSubscriptions
@@ -28,6 +29,7 @@ from tidings.service.selecting import Selecting
 from tidings.service.settings import Settings
 from tidings.service.streaming import Streaming
 from tidings.service.subscribing import Subscribing
+from tidings.service.tenant_use import TenantUse
 from tidings.service.webhook_sending import Sender
 from tidings.service.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue
@@ -54,16 +56,20 @@ class Context:
         self.deliveries = Deliveries(data.deliveries)
         opened.callback(self.deliveries.close)
         # Three kinds of work that must not wait for each other: a locked catalogue is not to stop deliveries.
-        self.storing = ThreadPoolExecutor(8, "tidings-store")
-        self.delivering = ThreadPoolExecutor(4, "tidings-deliver")
-        self.reading = ThreadPoolExecutor(2, "tidings-read")
-        self.metrics = Metrics()
-        self.log_end = LogEnd()
+        self.storing = FairThreads(8, "tidings-store")
+        self.delivering = FairThreads(4, "tidings-deliver")
+        self.reading = FairThreads(3, "tidings-read")
         self.lag = Lag(data, self.log.end)
+        limits = settings.quotas.service
+        shared = {"uploading_bytes": limits.max_bodies_bytes, "connections": limits.max_connections // 2}
+        self.use = TenantUse(settings.quotas, shared)
+        self.connections = Connections(limits, self.use)
+        self.bodies = Bodies(self.use, self.reading)
+        self.metrics = Metrics(self.use, self.connections)
+        self.log_end = LogEnd()
         self.metrics.watch(self.lag, self.log_end)
-        self.bodies = Bodies(settings.max_bodies_bytes)
         self.tokens = Tokens(self.catalogue, self.storing, settings.token_cache_seconds)
-        self.domains = KnownDomains(self.catalogue, self.storing)
+        self.domains = KnownDomains(self.catalogue, self.use, self.storing)
         self.subscriptions = KnownSubscriptions(self.catalogue, self.storing)
         self.matching = MatchingNow(self.catalogue)
         self.mailboxes = Mailboxes(
@@ -72,7 +78,7 @@ class Context:
         )  # fmt: skip
         opened.callback(self.mailboxes.close)
         self.publisher = Publisher(
-            self.log, self.domains, self.bodies, self.lag, self.metrics, settings, self.reading
+            self.log, self.domains, self.bodies, self.lag, self.use, self.metrics, settings, self.reading
         )  # fmt: skip
         self.pulling = Pulling(
             self.subscriptions, self.mailboxes, self.deliveries, self.metrics, settings, self.delivering
@@ -83,16 +89,19 @@ class Context:
         sender = Sender(settings.webhooks, development=settings.development)
         self.webhooks = Webhooks(
             self.catalogue, self.subscriptions, self.mailboxes, self.deliveries, sender, self.metrics,
-            settings.webhooks, lambda tenant: settings.webhooks.at_once_per_tenant, self.delivering,
+            settings.webhooks, settings.quotas, self.delivering,
         )  # fmt: skip
         self.retention = Retention(
             self.log, self.catalogue, self.mailboxes, self.deliveries, self.lag, settings.retain, settings.held,
-            lambda tenant: settings.held.max_bytes, settings.retain_seconds, self.storing,
+            settings.quotas, settings.retain_seconds, self.storing,
         )  # fmt: skip
         self.subscribing = Subscribing(
             data, self.catalogue, self.reader, self.deliveries, self.subscriptions, self.domains, self.mailboxes,
-            self.webhooks, self.lag, self.log_end, self.retention, settings, self.storing,
+            self.webhooks, self.lag, self.log_end, self.retention, self.use, settings, self.storing,
         )  # fmt: skip
+        self.use.measure("waiting_bytes", self.lag.waiting_bytes)
+        self.use.measure("webhooks_at_once", self.webhooks.under_way)
+        self.use.measure("held_log_bytes", lambda tenant: self.retention.held_bytes.get(tenant, 0))
         for pool in (self.storing, self.delivering, self.reading):
             opened.callback(pool.shutdown)  # before the stores are closed that they ask
 
@@ -100,11 +109,14 @@ class Context:
         """Have a store asked in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.storing, work, *values)
 
-    async def json(self, request: Request, *media_types: str) -> dict[str, Any]:
+    async def json(self, request: Request, tenant: str, *media_types: str) -> dict[str, Any]:
         """The one object of a request's body, strictly read."""
         expect_json(request, *media_types)
-        with self.bodies.held() as held:
-            return object_of(await read_body(request, self.settings.max_event_bytes, held))
+        with self.bodies.held(tenant) as held:
+            body = await self.bodies.read(request, self.settings.max_event_bytes, held)
+            if len(body) <= self.settings.threaded_bytes:
+                return object_of(body)
+            return await asyncio.get_running_loop().run_in_executor(self.reading, object_of, body)
 
     def close(self) -> None:
         """Let who waits go: the service is about to stop."""

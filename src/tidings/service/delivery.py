@@ -14,6 +14,7 @@ from tidings.service.context import Context
 from tidings.service.event_stream import EventStream
 from tidings.service.problems import Problem, invalid
 from tidings.service.pulling import read_cursor, read_last_event_id
+from tidings.service.security import connection_of
 from tidings.service.streaming import AckMode
 from tidings.service.subscription_forms import read_position, refuse_unknown, written_time
 
@@ -53,7 +54,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def acknowledged(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request)
+        body = await context.json(request, tenant)
         refuse_unknown(body, ("cursor",))
         end = await context.ask(lambda: context.reader.end)
         await context.pulling.acknowledge(tenant, id, body.get("cursor"), end)
@@ -69,6 +70,8 @@ def router(context: Context) -> APIRouter:
         if last is not None and last >= await context.ask(lambda: context.reader.end):
             raise Problem(400, "last-event-id", "Last-Event-ID is beyond the last event")
         pieces = await context.streaming.stream(tenant, id, last, ack)
+        if (connection := connection_of(request)) is not None:
+            connection.hold(tenant, "streams")
         return EventStream(
             pieces, name=f"{tenant}/{id}", write_seconds=context.settings.stream_write_seconds
         )  # fmt: skip
@@ -97,7 +100,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def redrive(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request)
+        body = await context.json(request, tenant)
         refuse_unknown(body, ("positions",))
         wanted = body.get("positions")
         if wanted is not None:

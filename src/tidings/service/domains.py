@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -45,11 +46,10 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def put(request: Request, domain: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request)
+        body = await context.json(request, tenant)
         described = read_domain(domain, body)
         domain_key(tenant, domain)
-        row, new = await context.ask(_put, context, tenant, described)
-        context.domains.forget(tenant, domain)
+        row, new = await context.domains.describing(tenant, domain, partial(_put, context, tenant, described))
         location = {"Location": f"/v1/domains/{domain}"} if new else None
         return JSONResponse(written_domain(row), 201 if new else 200, location)
 
@@ -60,10 +60,11 @@ def router(context: Context) -> APIRouter:
     async def deleted(request: Request, domain: str) -> Response:
         tenant = await context.tokens.tenant(request)
         gone = bool(NAME.fullmatch(domain)) and await context.ask(context.catalogue.delete_domain, tenant, domain)
-        context.domains.forget(tenant, domain)
         if not gone:
             raise missing("domain", domain)
+        context.domains.removed(tenant, domain)
         context.mailboxes.forget(domain_key(tenant, domain))
+        context.lag.forget(domain_key(tenant, domain))
         return Response(status_code=204)
 
     @routes.post(

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tidings.service.connection import CONNECTION
+from tidings.service.security import CONNECTION
 
 BUFFERED_BYTES = 64 << 10  # of a stream, in the transport
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

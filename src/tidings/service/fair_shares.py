@@ -23,6 +23,9 @@ class Shares:
     def total(self) -> int:
         return self._total
 
+    def taken(self, name: str) -> int:
+        return self._taken[name]
+
     def has_room(self, name: str) -> bool:
         return self._taken[name] < self._slots - self._total
 
@@ -40,13 +43,13 @@ class Shares:
 class FairTurns:
     """Whose turn it is: tenants in turn, then the tenant's endpoints, then those who wait for one endpoint.
 
-    Tenants share the slots, and the endpoints of a tenant share half of them, which is what the tenant can have; or
-    fewer, where `at_most` says so of it.
+    Tenants share the slots, and the endpoints of a tenant share half of them, which is what the tenant can have. A
+    tenant may have a limit of its own.
     """
 
-    def __init__(self, slots: int, at_most: Callable[[str], int]) -> None:
+    def __init__(self, slots: int, limit: Callable[[str], int] | None = None) -> None:
         self._slots = slots
-        self._at_most = at_most
+        self._limit = limit
         self._tenants = Shares(slots)
         self._endpoints: dict[str, Shares] = {}  # by tenant
         self._waiting: OrderedDict[str, OrderedDict[str, deque[int]]] = OrderedDict()  # the next in turn first
@@ -69,9 +72,9 @@ class FairTurns:
     def next(self) -> int | None:
         """Give a turn to the next who can have one."""
         for tenant, endpoints in self._waiting.items():
-            shares = self._endpoints.get(tenant) or Shares(max(2, self._slots // 2))
-            if not self._tenants.has_room(tenant) or shares.total >= self._at_most(tenant):
+            if not self._tenants.has_room(tenant) or self._is_at_limit(tenant):
                 continue
+            shares = self._endpoints.get(tenant) or Shares(max(2, self._slots // 2))
             for endpoint, keys in endpoints.items():
                 if shares.has_room(endpoint):
                     key = keys.popleft()
@@ -82,6 +85,13 @@ class FairTurns:
                     self._rotate(tenant, endpoint)
                     return key
         return None
+
+    def running(self, tenant: str) -> int:
+        """How many turns a tenant has."""
+        return self._tenants.taken(tenant)
+
+    def _is_at_limit(self, tenant: str) -> bool:
+        return self._limit is not None and self.running(tenant) >= self._limit(tenant)
 
     def end(self, key: int) -> None:
         """Take a turn back."""

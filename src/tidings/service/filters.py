@@ -29,6 +29,7 @@ BACKTEST = "backtest"
 
 def router(context: Context) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["filters"])
+    adding = asyncio.Lock()  # so that nobody has one more than is counted
 
     @routes.post(
         "/filters:test", summary="What a filter makes of one event, and why", openapi_extra=openapi.body(openapi.TEST),
@@ -36,7 +37,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def test(request: Request) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request)
+        body = await context.json(request, tenant)
         refuse_unknown(body, ("domain", "filter", "event"))
         text, event = read_filter(body.get("filter")), body.get("event")
         if not isinstance(event, dict):
@@ -57,7 +58,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def backtest(request: Request) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request)
+        body = await context.json(request, tenant)
         refuse_unknown(body, ("domain", "filter", "from", "to", "compare"))
         text = read_filter(body.get("filter"))
         known = await context.domains.required(tenant, body.get("domain"), pointer="/domain")
@@ -70,7 +71,10 @@ def router(context: Context) -> APIRouter:
             raise invalid("the end is before the beginning", "/to")
         if body.get("compare") is not None:
             wanted["against"] = await _filter_of(context, tenant, body["compare"], known.row.name)
-        job = await context.ask(context.catalogue.add_job, BACKTEST, tenant, wanted)
+        async with adding:
+            context.use.note(tenant, "backtests", await context.ask(backtests_under_way, context, tenant))
+            context.use.expect_below(tenant, "backtests")
+            job = await context.ask(context.catalogue.add_job, BACKTEST, tenant, wanted)
         return await _answered(context, tenant, job, context.settings.backtest_wait_seconds)
 
     @routes.get(
@@ -82,6 +86,12 @@ def router(context: Context) -> APIRouter:
         return await _answered(context, tenant, id, 0.0)
 
     return routes
+
+
+def backtests_under_way(context: Context, tenant: str) -> int:
+    """How many backtests of a tenant the driver has not answered."""
+    jobs = [job.id for job in context.catalogue.open_jobs() if (job.kind, job.tenant) == (BACKTEST, tenant)]
+    return sum(not context.data.answer(id).exists() for id in jobs)
 
 
 def _test(text: str, event: dict[str, Any], domain: Any) -> Response:

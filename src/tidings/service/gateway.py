@@ -11,25 +11,29 @@ import gc
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
 from tidings.errors import TidingsError
 from tidings.service.app import create_app
-from tidings.service.connection import Connection
+from tidings.service.connections import GatewayProtocol
 from tidings.service.context import Context
 from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.private_files import be_private
+from tidings.service.quotas import read_quotas
 from tidings.service.retention_limits import read_limits
 from tidings.service.security import check_bind
 from tidings.service.settings import LOOPBACK_HOSTS, Settings
 
+FILES = 4096  # that a gateway may have open beside connections: three for each domain's mailboxes
 STOP_SECONDS = 10  # that requests under way have, before they are broken off
 
 
@@ -96,6 +100,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--development", action="store_true", help="let webhooks go to this machine, by http too")
     parser.add_argument("--max-lag", type=int, help="events of a domain that may wait to be matched")
     parser.add_argument("--retain", action="append", help="how long events are kept, as 7d, 50gb or forever")
+    parser.add_argument("--quotas", type=Path, help="a TOML file with what tenants may have")
     parser.add_argument("--log-level", default="warning", help="debug, info, warning or error")
     return parser
 
@@ -110,9 +115,28 @@ def settings_of(given: argparse.Namespace) -> Settings:
     )
     if given.max_lag is not None:
         settings = replace(settings, max_lag_events=given.max_lag)
+    if given.quotas is not None:
+        settings = replace(settings, quotas=read_quotas(given.quotas))
     if given.retain:
         settings = replace(settings, retain=read_limits(given.retain))
     return settings
+
+
+def with_descriptors(settings: Settings) -> Settings:
+    """As many open files as the system allows; and no more connections than these are enough for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    service = settings.quotas.service
+    room = max(hard - FILES, hard // 2)
+    if hard == resource.RLIM_INFINITY or service.max_connections <= room:
+        return settings
+    logging.getLogger(__name__).warning(
+        "max_connections is %d, not %d: this process may have %d open files (ulimit -n)",
+        room, service.max_connections, hard,
+    )  # fmt: skip
+    service = replace(service, max_connections=room)
+    return replace(settings, quotas=replace(settings.quotas, service=service))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -122,13 +146,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # A gateway always has tokens: it makes the first one itself.
         check_bind(given.host, tls=bool(given.certificate and given.key), token=True)
-        app = create_app(DataDirectory(given.data), settings_of(given))
+        app = create_app(DataDirectory(given.data), with_descriptors(settings_of(given)))
         config = uvicorn.Config(
             app,
             host=given.host,
             port=given.port,
             loop="uvloop" if sys.platform != "win32" else "asyncio",
-            http=Connection,
+            http=GatewayProtocol,
             ws="none",
             lifespan="on",
             access_log=False,

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from tidings.service import openapi
 from tidings.service.context import Context
+from tidings.service.filters import backtests_under_way
 from tidings.service.lag import problems_of
 from tidings.service.metrics import CONTENT_TYPE
 from tidings.service.problems import Problem
@@ -40,6 +41,8 @@ def router(context: Context) -> APIRouter:
             tenant = await context.tokens.tenant(request)
             rows = await context.ask(context.catalogue.domains, tenant)
             told["domains"] = {row.name: _domain(context, row.key) for row in rows}
+            context.use.note(tenant, "backtests", await context.ask(backtests_under_way, context, tenant))
+            told["quotas"] = context.use.of(tenant)
             is_operator = tenant == context.settings.operator
             shown = problems if is_operator else {row.key: problems[row.key] for row in rows if row.key in problems}
             told["reasons"] += [f"{key}: {why}" for key, why in list(shown.items())[:REASONS]]

@@ -22,6 +22,14 @@ class Events(NamedTuple):
     texts: list[str]
 
 
+class BodyLimits(NamedTuple):
+    """What one request may bring."""
+
+    event_bytes: int
+    batch_bytes: int  # decompressed
+    events: int
+
+
 def text_of(body: bytes) -> str:
     with _refused():
         return strict_json.text_of(body)
@@ -36,29 +44,33 @@ def object_of(body: bytes) -> dict[str, Any]:
     return value
 
 
-def one_event(body: bytes, max_bytes: int) -> Events:
+def one_event(body: bytes, limits: BodyLimits) -> Events:
     """A body that is one event."""
+    if (size := len(body.strip(b" \t\r\n"))) > limits.event_bytes:  # before anything is made of it
+        raise too_large(f"the event has {size} bytes, and at most {limits.event_bytes} are taken")
     text = text_of(body)
     with _refused():
         found = strict_json.read_one(text)
-    return _events([(text[found.start : found.end], found.value)], max_bytes, many=False)
+    return _events([(text[found.start : found.end], found.value)], limits, many=False)
 
 
-def many_events(body: bytes, max_bytes: int, exact: Exact = None) -> Events:
+def many_events(body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
     """A body that is an array of events."""
     text = text_of(body)
-    if exact is not None and (quick := quick_array(body, text, exact, max_bytes)) is not None:
+    few = body.count(b"{") <= limits.events  # else they are counted one by one, as they are read
+    if few and exact is not None and (quick := quick_array(body, text, exact, limits.event_bytes)) is not None:
         return Events(*quick)
-    found = ((text[one.start : one.end], one.value) for one in strict_json.read_array(text))
-    return _events(found, max_bytes)
+    found = ((text[one.start : one.end], one.value) for one in strict_json.read_array(text, limits.event_bytes))
+    return _events(found, limits)
 
 
-def event_lines(body: bytes, max_bytes: int, exact: Exact = None) -> Events:
+def event_lines(body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
     """A body with one event a line; empty lines are none."""
     text = text_of(body)
-    if exact is not None and (quick := quick_lines(body, text, exact, max_bytes)) is not None:
+    few = body.count(b"\n") < limits.events
+    if few and exact is not None and (quick := quick_lines(body, text, exact, limits.event_bytes)) is not None:
         return Events(*quick)
-    return _events(strict_json.read_lines(text), max_bytes)
+    return _events(strict_json.read_lines(text), limits)
 
 
 def malformed(detail: str, row: int | None = None) -> Problem:
@@ -69,11 +81,18 @@ def too_large(detail: str, row: int | None = None) -> Problem:
     return Problem(413, "too-large", detail, pointer=_place(row))
 
 
-def _events(found: Iterable[tuple[str, Any]], max_bytes: int, *, many: bool = True) -> Events:
+def too_many_events(limits: BodyLimits) -> Problem:
+    return too_large(f"one request has at most {limits.events:,} events, and this one has more; send fewer at a time")
+
+
+def _events(found: Iterable[tuple[str, Any]], limits: BodyLimits, *, many: bool = True) -> Events:
     events = Events([], [])
+    max_bytes = limits.event_bytes
     with _refused():
         for number, (text, value) in enumerate(found):
             row = number if many else None
+            if number == limits.events:
+                raise too_many_events(limits)
             # No character has more than four bytes: only long texts need be counted in bytes.
             if len(text) * 4 > max_bytes and (size := len(text.encode())) > max_bytes:
                 raise too_large(f"the event has {size} bytes, and at most {max_bytes} are taken", row)
@@ -89,6 +108,8 @@ def _events(found: Iterable[tuple[str, Any]], max_bytes: int, *, many: bool = Tr
 def _refused() -> Iterator[None]:
     try:
         yield
+    except strict_json.TooLongError as error:
+        raise too_large(f"{error}, and an event has no more bytes; send smaller ones", error.row) from None
     except strict_json.MalformedError as error:
         raise malformed(str(error), error.row) from None
 

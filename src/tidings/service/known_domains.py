@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from tidings.errors import DomainError
 from tidings.model.domain import Domain
@@ -19,8 +20,10 @@ from tidings.model.infer import infer_domain
 from tidings.service.data_directory import NAME, domain_key
 from tidings.service.problems import Problem, missing
 from tidings.service.quick_json import Exact, exact_paths
+from tidings.service.tenant_use import TenantUse
 from tidings.store.catalogue import Catalogue, DomainRow
 
+T = TypeVar("T")
 _REMEMBERED = 10_000
 
 
@@ -49,11 +52,12 @@ def known(row: DomainRow) -> KnownDomain:
 class KnownDomains:
     """Finds domains by tenant and name."""
 
-    def __init__(self, catalogue: Catalogue, executor: Executor) -> None:
+    def __init__(self, catalogue: Catalogue, use: TenantUse, executor: Executor) -> None:
         self._catalogue = catalogue
+        self._use = use
         self._executor = executor
         self._known: OrderedDict[tuple[str, str], KnownDomain] = OrderedDict()
-        self._inferring = asyncio.Lock()
+        self._changing = asyncio.Lock()  # so that each domain is counted once
 
     def remembered(self, tenant: str, name: str) -> KnownDomain | None:
         return self._known.get((tenant, name))
@@ -64,7 +68,7 @@ class KnownDomains:
             return found
         if not NAME.fullmatch(name):
             return None
-        row = await asyncio.get_running_loop().run_in_executor(self._executor, self._catalogue.domain, tenant, name)
+        row = await self._do(self._catalogue.domain, tenant, name)
         return None if row is None else self._remember(known(row))
 
     async def required(self, tenant: str, name: object, *, pointer: str | None = None) -> KnownDomain:
@@ -78,12 +82,29 @@ class KnownDomains:
     async def inferred(self, tenant: str, name: str, events: Sequence[dict[str, Any]]) -> KnownDomain:
         """A domain that was not there, as the first events have it; the first who comes decides."""
         domain_key(tenant, name)
-        async with self._inferring:
+        async with self._changing:
             found = await self.find(tenant, name)
             if found is not None:
                 return found
-            loop = asyncio.get_running_loop()
-            return self._remember(await loop.run_in_executor(self._executor, self._infer, tenant, name, events))
+            with self._use.made(tenant, "domains"):
+                return self._remember(await self._do(self._infer, tenant, name, events))
+
+    async def describing(self, tenant: str, name: str, work: Callable[[], T]) -> T:
+        """Do what describes a domain, or describes it again; one that is new counts."""
+        async with self._changing:
+            new = await self.find(tenant, name) is None
+            try:
+                with self._use.made(tenant, "domains") if new else nullcontext():
+                    return await self._do(work)
+            finally:
+                self.forget(tenant, name)
+
+    def removed(self, tenant: str, name: str) -> None:
+        self._use.give(tenant, "domains")
+        self.forget(tenant, name)
+
+    async def _do(self, work: Callable[..., T], *values: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
 
     def _infer(self, tenant: str, name: str, events: Sequence[dict[str, Any]]) -> KnownDomain:
         try:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import bisect
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from tidings.service.data_directory import DataDirectory, DataDirectoryError
+from tidings.service.data_directory import DataDirectory, DataDirectoryError, parts_of_key
 
 STALE_SECONDS = 15.0  # after which a driver that says nothing counts as gone
 OPENING_SECONDS = 60.0  # that a stream may take to open before it is said to be a problem
@@ -23,28 +24,33 @@ _KEPT = 4096  # positions of a domain whose counts are kept
 class Counted:
     """The events of one domain that were appended, or were there and not matched when the gateway began."""
 
-    __slots__ = ("counts", "last", "positions", "total")
+    __slots__ = ("counts", "last", "positions", "size", "sizes", "total")
 
     def __init__(self, position: int) -> None:
         self.positions = [position]
         self.counts = [0]
+        self.sizes = [0]
         self.last = position  # the position after the last event
         self.total = 0
+        self.size = 0  # in bytes, as they were published
 
-    def add(self, end: int, count: int) -> None:
+    def add(self, end: int, count: int, size: int = 0) -> None:
         self.last = max(self.last, end)
         self.total += count
+        self.size += size
 
     def keep(self) -> None:
         """Note the count as it is now; called now and then."""
         if self.last > self.positions[-1]:
-            last, total = self.last, self.total
+            last, total, size = self.last, self.total, self.size
             self.counts.append(total)  # before the position: who looks for one finds the other
+            self.sizes.append(size)
             self.positions.append(last)
             if len(self.positions) > _KEPT:  # the older half a little coarser
                 half = _KEPT // 2
                 self.positions[1:half] = self.positions[2:half:2]
                 self.counts[1:half] = self.counts[2:half:2]
+                self.sizes[1:half] = self.sizes[2:half:2]
 
     def passed(self, reached: int) -> None:
         """Forget what lies before a position, but for the last of it."""
@@ -52,12 +58,19 @@ class Counted:
         if at > 0:
             del self.positions[:at]
             del self.counts[:at]
+            del self.sizes[:at]
 
     def lag(self, reached: int) -> int:
         if reached >= self.last:
             return 0
         at = bisect.bisect_right(self.positions, reached) - 1
         return self.total - self.counts[max(at, 0)]
+
+    def lag_bytes(self, reached: int) -> int:
+        if reached >= self.last:
+            return 0
+        at = bisect.bisect_right(self.positions, reached) - 1
+        return self.size - self.sizes[max(at, 0)]
 
 
 class Lag:
@@ -68,14 +81,24 @@ class Lag:
         self._start = start
         self._counted: dict[str, Counted] = {}
         self._reached: dict[str, int] = {}  # by domain; never goes back
+        self._waiting: Counter[str] = Counter()  # bytes by tenant, as of the last look, with what came since
         self.status: dict[str, Any] = {}
         self.problem: str | None = None
 
-    def appended(self, key: str, end: int, count: int) -> None:
+    def appended(self, key: str, end: int, count: int, size: int) -> None:
         counted = self._counted.get(key)
         if counted is None:
             counted = self._counted[key] = Counted(min(self._start, end))
-        counted.add(end, count)
+        counted.add(end, count, size)
+        self._waiting[parts_of_key(key)[0]] += size
+
+    def waiting_bytes(self, tenant: str) -> int:
+        """Bytes of a tenant's events that were published since the gateway began and may still wait to be matched."""
+        return self._waiting[tenant]
+
+    def forget(self, key: str) -> None:
+        """A domain is gone, and nothing of it waits any more."""
+        self._counted.pop(key, None)
 
     def found(self, key: str, reached: int, parts: Iterable[tuple[int, int]]) -> None:
         """Count what was in the log when the gateway began and waits to be matched.
@@ -97,9 +120,13 @@ class Lag:
             self.problem = str(error)
         for key in self.status.get("domains") or ():
             self._reached[key] = max(self.reached(key), self._said(key))
+        waiting: Counter[str] = Counter()
         for key, counted in list(self._counted.items()):
+            reached = self.reached(key)
             counted.keep()
-            counted.passed(self.reached(key))
+            counted.passed(reached)
+            waiting[parts_of_key(key)[0]] += counted.lag_bytes(reached)
+        self._waiting = waiting
 
     def domain(self, key: str) -> dict[str, Any]:
         """What the driver says of a domain."""

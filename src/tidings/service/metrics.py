@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tidings.service.connections import Connections
 from tidings.service.lag import Lag
+from tidings.service.tenant_use import TenantUse
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TOP = 10
+_TENANTS = 100  # with series of their own, those with the most refusals first
 _DOMAINS = 50  # with series of their own, those furthest behind first
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -41,8 +45,10 @@ class Busiest:
 class Metrics:
     """The counters of one gateway."""
 
-    def __init__(self) -> None:
+    def __init__(self, use: TenantUse, connections: Connections) -> None:
         self.registry = CollectorRegistry()
+        self.registry.register(_Tenants(use))
+        self.registry.register(_Open(connections))
         counter = self._counter
         self._events = counter("tidings_events_published", "Events appended, those seen before included")
         self._bytes = counter("tidings_published_bytes", "Bytes of published bodies, decompressed")
@@ -115,6 +121,54 @@ class _Given(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return iter(self._metrics)
+
+
+class _Tenants(Collector):
+    """What tenants have and may have, and how often they were refused more."""
+
+    def __init__(self, use: TenantUse) -> None:
+        self._use = use
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ["tenant", "quota"]
+        used = GaugeMetricFamily("tidings_tenant_used", "What a tenant has of what has a quota", labels=labels)
+        limit = GaugeMetricFamily("tidings_tenant_limit", "What it may have", labels=labels)
+        refused = CounterMetricFamily("tidings_tenant_refusals", "Requests refused for a quota", labels=labels)
+        refusals: Counts[str] = Counts()
+        for (tenant, _), count in self._use.refusals.items():
+            refusals[tenant] += count
+        for tenant in sorted(self._use.tenants(), key=lambda name: -refusals[name])[:_TENANTS]:
+            for name, counted in self._use.of(tenant).items():
+                used.add_metric([tenant, name], counted["used"])
+                limit.add_metric([tenant, name], counted["limit"])
+                refused.add_metric([tenant, name], self._use.refusals[tenant, name])
+        yield from (used, limit, refused)
+
+
+class _Open(Collector):
+    """Open connections, and those that there was no room for."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        connections = self._connections
+        yield GaugeMetricFamily("tidings_connections", "Open connections", value=len(connections))
+        yield CounterMetricFamily(
+            "tidings_connections_made_way",
+            "Connections without a request, closed for others",
+            value=connections.made_way,
+        )
+        refused = CounterMetricFamily("tidings_connections_refused", "Connections refused, by limit", labels=["limit"])
+        for name, count in sorted(connections.refused.items()):
+            refused.add_metric([name], count)
+        yield refused
 
 
 class _Driver(Collector):

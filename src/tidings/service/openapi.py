@@ -15,15 +15,27 @@ _PROBLEM: dict[str, Any] = {
         "type": _TEXT, "title": _TEXT, "status": {"type": "integer"}, "detail": _TEXT,
         "pointer": {"type": "string", "description": "JSON pointer to what is wrong in the body"},
         "column": {"type": "integer", "description": "of a filter's text, from 1"},
+        "limit": {"type": "string", "description": "the quota or limit that was reached"},
+        "value": {"type": "number", "description": "what it allows"},
     },
 }  # fmt: skip
 _TITLES = {
-    400: "Malformed, or an event that cannot be", 401: "No token, or none that is known",
-    403: "Not for this tenant", 404: "Not there, or another tenant's", 405: "This address does not take this method",
-    409: "Contradicts what is there", 413: "Too large", 415: "A media type that is not taken",
-    421: "Addressed to a host that this is not", 422: "JSON that cannot be meant", 429: "Too fast: try again later",
-    500: "Our mistake", 503: "Busy: try again later",
-}  # fmt: skip
+    400: "Malformed, or an event that cannot be",
+    401: "No token, or none that is known",
+    403: "Not for this tenant",
+    404: "Not there, or another tenant's",
+    405: "This address does not take this method",
+    408: "Too slow: the request did not come in its time",
+    409: "Contradicts what is there",
+    413: "Too large",
+    415: "A media type that is not taken",
+    421: "Addressed to a host that this is not",
+    422: "JSON that cannot be meant",
+    429: "Beyond a quota, which is named, or too fast",
+    431: "The request's line and headers are too large",
+    500: "Our mistake",
+    503: "Busy: try again later",
+}
 
 _ATTRIBUTE = {
     "type": "object",
@@ -150,9 +162,11 @@ def events_body() -> dict[str, Any]:
 
 def answers(*statuses: int, **described: str) -> dict[int | str, dict[str, Any]]:
     """The part of an operation that describes how it may be refused."""
-    everywhere = (400, 401, 404, 405, 421, 422, 500, 503)
+    everywhere = (400, 401, 404, 405, 408, 421, 422, 429, 431, 500, 503)
     refused = sorted({*statuses, *everywhere})
     told: dict[int | str, dict[str, Any]] = {
         status: {"description": _TITLES[status], "content": {MEDIA_TYPE: {"schema": _PROBLEM}}} for status in refused
     }
+    for status in (408, 429, 503):
+        told[status]["headers"] = {"Retry-After": {"description": "Seconds, if waiting helps", "schema": _TEXT}}
     return told | {int(name.removeprefix("_")): {"description": text} for name, text in described.items()}

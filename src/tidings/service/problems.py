@@ -79,9 +79,9 @@ def invalid(detail: str, pointer: str) -> Problem:
     return Problem(422, "invalid", detail, pointer=pointer)
 
 
-def busy(detail: str, *, status: int = 503, retry_after: int = 1) -> Problem:
+def busy(detail: str, *, status: int = 503, retry_after: int = 1, **more: Any) -> Problem:
     """Too much at the moment. Nothing was done; it may be sent again."""
-    return Problem(status, "busy", detail, headers={"Retry-After": str(retry_after)})
+    return Problem(status, "busy", detail, headers={"Retry-After": str(retry_after)}, **more)
 
 
 def shown(value: object) -> str:

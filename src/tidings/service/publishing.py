@@ -19,7 +19,7 @@ from starlette.responses import Response
 from tidings.errors import EventError
 from tidings.model.attribute import parse_path
 from tidings.model.event import read_events, read_record
-from tidings.service.bodies import Bodies, media_type, read_body
+from tidings.service.bodies import Bodies, media_type
 from tidings.service.cloudevents import read_published
 from tidings.service.json_bodies import Events
 from tidings.service.known_domains import KnownDomain, KnownDomains
@@ -27,6 +27,7 @@ from tidings.service.lag import Lag
 from tidings.service.metrics import Metrics
 from tidings.service.problems import Problem, busy, pointer_to
 from tidings.service.settings import Settings
+from tidings.service.tenant_use import TenantUse
 from tidings.service.xml_bodies import FEEDS
 from tidings.store.errors import LogConflictError, LogError
 from tidings.store.log import Log
@@ -37,13 +38,14 @@ class Publisher:
     """Appends what is published."""
 
     def __init__(
-        self, log: Log, domains: KnownDomains, bodies: Bodies, lag: Lag, metrics: Metrics, settings: Settings,
-        executor: Executor,
+        self, log: Log, domains: KnownDomains, bodies: Bodies, lag: Lag, use: TenantUse, metrics: Metrics,
+        settings: Settings, executor: Executor,
     ) -> None:  # fmt: skip
         self._log = log
         self._domains = domains
         self._bodies = bodies
         self._lag = lag
+        self._use = use
         self._metrics = metrics
         self._settings = settings
         self._executor = executor
@@ -54,17 +56,18 @@ class Publisher:
         began = time.perf_counter()
         settings = self._settings
         kind = media_type(request)
-        with self._bodies.held() as held:
-            body = await read_body(request, settings.max_batch_bytes, held)
+        with self._bodies.held(tenant) as held:
+            body = await self._bodies.read(request, settings.max_batch_bytes, held)
             domain = self._domains.remembered(tenant, name) or await self._domains.find(tenant, name)
-            if domain is not None:
-                self._refuse_if_behind(domain.key)
+            self._refuse_if_behind(tenant, domain, len(body))
             # A large body in a thread of its own: others, and the streams, are not to wait for it.
-            apart = len(body) > settings.threaded_bytes
+            apart = len(body) > settings.threaded_bytes or kind in FEEDS
             exact = None if domain is None else domain.exact
-            read = await self._do(apart, read_published, kind, request.headers, body, settings.max_event_bytes, exact)
+            read = await self._do(apart, read_published, kind, request.headers, body, settings.body_limits, exact)
             if not read.objects:
                 return _answer([])
+            if (more := sum(map(len, read.texts)) - len(body)) > 0:  # of a feed, whose items repeat its head
+                held.grow(more)
             if domain is None:
                 domain = await self._domains.inferred(tenant, name, read.objects)
             many = len(read.objects) > 1 or _is_many(kind, body)
@@ -80,7 +83,7 @@ class Publisher:
                     raise
                 pointer = pointer_to(error.row) if many else None
                 raise Problem(409, "conflict", str(error), pointer=pointer, position=error.position) from None
-        self._lag.appended(domain.key, max(positions) + 1, len(positions))
+        self._lag.appended(domain.key, max(positions) + 1, len(positions), len(body))
         self._metrics.published(len(positions), len(body), time.perf_counter() - began)
         return _answer(positions)
 
@@ -107,8 +110,9 @@ class Publisher:
         except EventError as error:
             raise misfit(error, objects, many, in_data=domain.domain.has_cloud_events) from None
 
-    def _refuse_if_behind(self, key: str) -> None:
-        lag = self._lag.of(key)
+    def _refuse_if_behind(self, tenant: str, domain: KnownDomain | None, size: int) -> None:
+        self._use.expect_below(tenant, "waiting_bytes", size)
+        lag = 0 if domain is None else self._lag.of(domain.key)
         if lag > self._settings.max_lag_events:
             self._metrics.refused("lag")
             raise busy(
@@ -116,6 +120,8 @@ class Publisher:
                 f"{self._settings.max_lag_events:,}; publish again later",
                 status=429,
                 retry_after=5,
+                limit="max_lag_events",
+                value=self._settings.max_lag_events,
             )
 
 

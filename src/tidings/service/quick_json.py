@@ -15,7 +15,7 @@ import re2
 
 from tidings.model.domain import Domain
 from tidings.model.filter.tree import Path
-from tidings.model.strict_json import MAX_DEPTH
+from tidings.model.strict_json import LINE, MAX_DEPTH
 from tidings.model.types import DataType
 
 Exact: TypeAlias = "tuple[Path, ...] | None"  # attributes whose numbers are read digit by digit; None: all are
@@ -33,7 +33,7 @@ def exact_paths(domain: Domain) -> Exact:
 
 def quick_lines(body: bytes, text: str, exact: Sequence[Path], max_bytes: int) -> tuple[list[Any], list[str]] | None:
     """The events of a text with one a line, and their texts; None where they have to be read strictly."""
-    lines = [line for line in (written.strip(" \t\r") for written in text.split("\n")) if line]
+    lines = [written[0].rstrip(" \t\r") for written in LINE.finditer(text)]
     return _read(body, lines, exact, max_bytes)
 
 
@@ -58,8 +58,10 @@ def _read(body: bytes, texts: list[str], exact: Sequence[Path], max_bytes: int) 
     objects: list[Any] = []
     try:
         for text in texts:
+            if len(text) * 4 > max_bytes:  # before anything is made of it, all at once
+                return None
             event = orjson.loads(text)
-            if type(event) is not dict or len(text) * 4 > max_bytes:
+            if type(event) is not dict:
                 return None
             braces = text.count("{")
             # Without a backslash every quote begins or ends a text: before a colon it ends a key, or begins with one.

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from tidings.service.background import Background
 from tidings.service.lag import Lag
 from tidings.service.mailbox import Mailboxes, domain_key_of
+from tidings.service.quotas import Quotas
 from tidings.service.retention_limits import HeldLimits, Limits
 from tidings.store.catalogue import Catalogue, SubscriptionRow
 from tidings.store.deliveries import Deliveries
@@ -57,7 +58,7 @@ class Retention:
 
     def __init__(
         self, log: Log, catalogue: Catalogue, mailboxes: Mailboxes, deliveries: Deliveries, lag: Lag, limits: Limits,
-        held: HeldLimits, max_held_bytes: Callable[[str], int], seconds: float, executor: Executor,
+        held: HeldLimits, quotas: Quotas, seconds: float, executor: Executor,
     ) -> None:  # fmt: skip
         self._log = log
         self._catalogue = catalogue
@@ -66,7 +67,7 @@ class Retention:
         self._lag = lag
         self._limits = limits
         self._held = held
-        self._max_held_bytes = max_held_bytes  # by tenant
+        self._quotas = quotas
         self._executor = executor
         self._background = Background("retention", seconds, self._once)
         self._began = time.monotonic()
@@ -116,7 +117,8 @@ class Retention:
         self.held_bytes = {tenant: self._log.bytes_between(place, wanted) for tenant, place in sorted(first.items())}
         floors = dict.fromkeys(first, oldest)
         for tenant, size in self.held_bytes.items():
-            if size > (most := self._max_held_bytes(tenant)):
+            most = self._quotas.of(tenant).held_log_bytes
+            if size > most:
                 floors[tenant] = max(oldest, self._log.position_of_newest(most, before=wanted))
         if time.monotonic() - self._began < self._held.grace_seconds:
             floors = dict.fromkeys(first, 0)  # nobody had the time yet to come back

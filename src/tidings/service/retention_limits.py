@@ -29,10 +29,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class HeldLimits:
-    """How much beyond that is kept for those who need it: no longer than this, and no more bytes for each tenant."""
+    """How long beyond that it is kept for those who need it; how much of it is in each tenant's quota."""
 
     max_age: dt.timedelta = dt.timedelta(days=30)
-    max_bytes: int = 4 << 30
     grace_seconds: float = 3600.0  # that everybody has after the gateway was started, or a stream was last seen to run
 
 

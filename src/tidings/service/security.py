@@ -7,13 +7,14 @@ import ipaddress
 import time
 from collections import OrderedDict
 from concurrent.futures import Executor
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from tidings.errors import TidingsError
+from tidings.service.fair_threads import asking
 from tidings.service.problems import Problem, invalid
 from tidings.store.catalogue import Catalogue
 
@@ -25,6 +26,7 @@ _UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out (RF
 _NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 _RELAYS = ipaddress.ip_network("192.88.99.0/24")  # of 6to4
 _CACHED_TOKENS = 10_000
+CONNECTION = "tidings.connection"  # where a request's scope has the connection that it came on
 
 
 class BindError(TidingsError):
@@ -59,6 +61,20 @@ def host_of(headers: Headers) -> str:
     return host.partition(":")[0]
 
 
+class Connection(Protocol):
+    """The connection that a request came on, as far as tenants are concerned."""
+
+    def belongs_to(self, tenant: str) -> None: ...
+
+    def hold(self, tenant: str, name: str) -> None: ...
+
+
+def connection_of(request: Request) -> Connection | None:
+    """The connection of a request; None where another server than ours runs the application."""
+    found: Connection | None = request.scope.get(CONNECTION)
+    return found
+
+
 class Tokens:
     """Who sends a request. What the catalogue said is remembered for some seconds."""
 
@@ -69,7 +85,7 @@ class Tokens:
         self._known: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
 
     async def tenant(self, request: Request) -> str:
-        """The tenant of a request's token; 401 where there is none."""
+        """The tenant of a request's token, who has the connection from now on; 401 where there is none."""
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
@@ -79,6 +95,9 @@ class Tokens:
             known = await self._look_up(secret)
         if known[0] is None:
             raise _unauthorized("there is no such token, or it was revoked", error="invalid_token")
+        asking.set(known[0])
+        if (connection := connection_of(request)) is not None:
+            connection.belongs_to(known[0])
         return known[0]
 
     async def _look_up(self, secret: str) -> tuple[str | None, float]:

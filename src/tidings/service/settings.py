@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from tidings.model.event_json import MAX_BATCH_BYTES, MAX_EVENT_BYTES
 from tidings.service.data_directory import DEFAULT_TENANT
+from tidings.service.json_bodies import BodyLimits
+from tidings.service.quotas import Quotas
 from tidings.service.retention_limits import HELD_BY_DEFAULT, KEPT_BY_DEFAULT, HeldLimits, Limits
 
 LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
@@ -43,9 +45,10 @@ class Settings:
 
     max_event_bytes: int = MAX_EVENT_BYTES
     max_batch_bytes: int = MAX_BATCH_BYTES
-    max_bodies_bytes: int = 96 << 20  # of all requests that are being read or appended
+    max_batch_events: int = 100_000  # in one request
+    quotas: Quotas = field(default_factory=Quotas)
     max_lag_events: int = 2_000_000  # of a domain, published and not yet matched
-    threaded_bytes: int = 64 << 10  # a body past this is read in a thread, so that others need not wait for it
+    threaded_bytes: int = 16 << 10  # a body past this is read in a thread, so that others need not wait for it
 
     max_answer_bytes: int = 8 << 20  # of the events in one answer, and one event more
     keep_alive_seconds: float = 15.0  # of a stream on which nothing happens
@@ -63,3 +66,7 @@ class Settings:
     job_kept_seconds: float = 24 * 3600.0
     token_cache_seconds: float = 5.0  # a token that was revoked works for so long
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+
+    @property
+    def body_limits(self) -> BodyLimits:
+        return BodyLimits(self.max_event_bytes, self.max_batch_bytes, self.max_batch_events)

@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from tidings.matching.paths.selected import selects_nodes
+from tidings.model.filter.cost import filter_cost
 from tidings.model.filter.parse import parse_filter
 from tidings.service.background import Background
 from tidings.service.creating import Creating
@@ -30,6 +31,7 @@ from tidings.service.retention import Retention
 from tidings.service.set_aside import SetAside
 from tidings.service.settings import Settings
 from tidings.service.subscription_forms import Form, Patch, Start
+from tidings.service.tenant_use import TenantUse
 from tidings.service.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue, NewSubscription, SubscriptionChanges, SubscriptionRow
 from tidings.store.deliveries import Deliveries
@@ -47,7 +49,7 @@ class Subscribing:
     def __init__(
         self, data: DataDirectory, catalogue: Catalogue, log: LogReader, deliveries: Deliveries,
         subscriptions: KnownSubscriptions, domains: KnownDomains, mailboxes: Mailboxes, webhooks: Webhooks, lag: Lag,
-        log_end: LogEnd, retention: Retention, settings: Settings, executor: Executor,
+        log_end: LogEnd, retention: Retention, use: TenantUse, settings: Settings, executor: Executor,
     ) -> None:  # fmt: skip
         self._data = data
         self._catalogue = catalogue
@@ -60,6 +62,7 @@ class Subscribing:
         self._lag = lag
         self._log_end = log_end
         self._retention = retention
+        self._use = use
         self._settings = settings
         self._executor = executor
         self._creating = Creating(catalogue, log, executor)
@@ -74,7 +77,7 @@ class Subscribing:
 
     async def create(self, tenant: str, form: Form) -> SubscriptionRow:
         """Make a subscription; when this answers, every event that is published gets to it."""
-        await self.check_filter(tenant, form.domain, form.filter, form.select)
+        cost = await self.check_filter(tenant, form.domain, form.filter, form.select)
         new = NewSubscription(
             tenant=tenant,
             domain=form.domain,
@@ -87,12 +90,14 @@ class Subscribing:
             labels=form.labels,
             expires=form.expires,
             paused=form.paused,
+            cost=cost,
         )
         row: SubscriptionRow
-        if form.start == "latest":
-            row = await self._creating.create(new)
-        else:
-            row = await self._do(self._create_with_history, new, form.start)
+        with self._use.made(tenant, "subscriptions"), self._use.made(tenant, "filter_cost", cost):
+            if form.start == "latest":
+                row = await self._creating.create(new)
+            else:
+                row = await self._do(self._create_with_history, new, form.start)
         self._changed(row)
         return row
 
@@ -118,13 +123,16 @@ class Subscribing:
     async def change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
         """Change a subscription; when this answers, the change is in force for every event that is published."""
         filter, select = patch.filter or row.filter, patch.select or row.select
+        cost = row.cost
         if (filter, select) != (row.filter, row.select):
-            await self.check_filter(row.tenant, row.domain, filter, select)
-        changed: SubscriptionRow = await self._do(self._change, row, patch)
+            cost = await self.check_filter(row.tenant, row.domain, filter, select)
+        with self._use.made(row.tenant, "filter_cost", max(0, cost - row.cost)):
+            changed: SubscriptionRow = await self._do(self._change, row, patch, cost)
+        self._use.give(row.tenant, "filter_cost", max(0, row.cost - cost))
         self._changed(changed)
         return changed
 
-    def _change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
+    def _change(self, row: SubscriptionRow, patch: Patch, cost: int) -> SubscriptionRow:
         changes: SubscriptionChanges = {}
         if patch.delivery is not None:
             delivery = patch.delivery
@@ -152,7 +160,7 @@ class Subscribing:
             with self._retention.lock:  # what a filter that fails has missed is matched with the new one
                 missed = row.filters[-1].failed_from
                 replay_from = None if missed is None else max(missed, self._log.start)
-                new = self._catalogue.change_filter(row.tenant, row.id, patch.filter, replay_from=replay_from)
+                new = self._catalogue.change_filter(row.tenant, row.id, patch.filter, cost, replay_from=replay_from)
                 self._catalogue.activate(new.number, self._log.end)
         now = self._now(row.tenant, row.id)
         if now is None:
@@ -160,19 +168,22 @@ class Subscribing:
         return now
 
     async def delete(self, row: SubscriptionRow) -> None:
-        await self._do(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end))
+        if await self._do(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end)):
+            self._use.give(row.tenant, "subscriptions")
+            self._use.give(row.tenant, "filter_cost", row.cost)
         self._subscriptions.forget(row.tenant, row.id)
         self._webhooks.removed(row.key)
         self._mailboxes.nudge(row.key)
 
-    async def check_filter(self, tenant: str, domain: str, filter: str, select: str) -> None:
-        """Refuse a filter that its domain cannot have, or that has no paths where nodes are to be selected."""
+    async def check_filter(self, tenant: str, domain: str, filter: str, select: str) -> int:
+        """The cost of a filter; refuses one that its domain cannot have, or without paths where nodes are selected."""
         known = await self._domains.required(tenant, domain, pointer="/domain")
         tree = await self._do(parse_filter, filter, known.domain)
         if select == "nodes" and not selects_nodes(tree):
             raise invalid(
                 "nodes are selected by paths, and the filter has none; write xpath_boolean(…, '/…')", "/select"
             )
+        return filter_cost(tree)
 
     def _now(self, tenant: str, id: str) -> SubscriptionRow | None:
         return self._catalogue.get(tenant, id)
@@ -187,6 +198,11 @@ class Subscribing:
     async def start(self) -> None:
         """Finish what a crash has left half done, and look after subscriptions from now on."""
         await self._do(self._finish)
+        for tenant, count in (await self._do(self._catalogue.domains_by_tenant)).items():
+            self._use.note(tenant, "domains", count)
+        for tenant, (count, cost) in (await self._do(self._catalogue.subscriptions_by_tenant)).items():
+            self._use.note(tenant, "subscriptions", count)
+            self._use.note(tenant, "filter_cost", cost)
         await self._do(self._look_around)
         await self._do(self._count_waiting)
         self._sweeping.start()

@@ -35,7 +35,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def create(request: Request) -> Response:
         tenant = await context.tokens.tenant(request)
-        form = read_form(await context.json(request), development=context.settings.development)
+        form = read_form(await context.json(request, tenant), development=context.settings.development)
         return await _created(context, tenant, form)
 
     @routes.get("", summary="The tenant's subscriptions, page by page", responses=openapi.answers())
@@ -71,7 +71,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def put(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        form = read_form(await context.json(request), id=id, development=context.settings.development)
+        form = read_form(await context.json(request, tenant), id=id, development=context.settings.development)
         row = await context.subscriptions.find(tenant, id)
         if row is None:
             return await _created(context, tenant, form)
@@ -88,7 +88,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def patched(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request, MERGE_PATCH)
+        body = await context.json(request, tenant, MERGE_PATCH)
         row = await context.subscriptions.required(tenant, id)
         return await _changed(context, row, read_patch(body, row, development=context.settings.development))
 

@@ -60,6 +60,7 @@ class Plan:
     key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()  # names that requests may be addressed to
     retain: tuple[str, ...] = ()  # limits of the log; without any, the gateway's own
+    quotas: Path | None = None  # the file of what tenants may have; None: the gateway's own
     max_lag: int | None = None  # events of a domain that may wait to be matched; None: the gateway's own
     adapt_every: float | None = None  # seconds between looks at whether another View would pay; None: the driver's own
     placement: str | None = None  # None: what is cheapest
@@ -74,7 +75,7 @@ class Plan:
     def gateway(self) -> list[str]:
         command = [sys.executable, "-m", "tidings.service.gateway", str(self.data.path)]
         command += ["--host", self.host, "--port", str(self.port)]
-        for option, value in (("--certificate", self.certificate), ("--key", self.key)):
+        for option, value in (("--certificate", self.certificate), ("--key", self.key), ("--quotas", self.quotas)):
             command += [] if value is None else [option, str(value)]
         for limit in self.retain:
             command += ["--retain", limit]

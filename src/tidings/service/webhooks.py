@@ -26,9 +26,11 @@ from urllib.parse import urlsplit
 
 from tidings.errors import TidingsError
 from tidings.service.fair_shares import FairTurns
+from tidings.service.fair_threads import asking
 from tidings.service.known_subscriptions import DELIVERED, KnownSubscriptions
 from tidings.service.mailbox import Mailboxes, Waiting, domain_key_of
 from tidings.service.metrics import Metrics
+from tidings.service.quotas import Quotas
 from tidings.service.settings import WebhookSettings
 from tidings.service.webhook_sending import Outcome, Sender
 from tidings.store.catalogue import Catalogue, SubscriptionRow
@@ -57,7 +59,7 @@ class Webhooks:
 
     def __init__(
         self, catalogue: Catalogue, subscriptions: KnownSubscriptions, mailboxes: Mailboxes, deliveries: Deliveries,
-        sender: Sender, metrics: Metrics, settings: WebhookSettings, at_most: Callable[[str], int], executor: Executor,
+        sender: Sender, metrics: Metrics, settings: WebhookSettings, quotas: Quotas, executor: Executor,
         chance: Callable[[], float] = random.random,
     ) -> None:  # fmt: skip
         self._catalogue = catalogue
@@ -71,7 +73,7 @@ class Webhooks:
         self._chance = chance
         self._known: dict[int, _Receiver] = {}  # by the subscription's key
         self._numbers: dict[str, dict[int, int]] = {}  # domain's key → number of a filter → key
-        self._turns = FairTurns(settings.at_once, at_most)
+        self._turns = FairTurns(settings.at_once, lambda tenant: quotas.of(tenant).webhooks_at_once)
         self._again: set[int] = set()  # woken while they had their turn
         self._stumbled: set[int] = set()  # whose turn was cut short by a store
         self._failure = asyncio.Event()  # there is something more to be tried again
@@ -185,7 +187,12 @@ class Webhooks:
         self._stumbled.add(key)
         self._failure.set()
 
+    def under_way(self, tenant: str) -> int:
+        """How many attempts of a tenant are under way."""
+        return self._turns.running(tenant)
+
     async def _turn(self, key: int) -> None:
+        asking.set(self._known[key].tenant if key in self._known else None)
         more = False
         try:
             more = key in self._known and await self._some(key)

@@ -15,8 +15,8 @@ from typing import Any
 from tidings.errors import EventError
 from tidings.matching.paths.dialect import ATTRIBUTE
 from tidings.model.xpath.document import Nodes, document_text, parse_document
-from tidings.model.xpath.feed import split_feed
-from tidings.service.json_bodies import Events, too_large
+from tidings.model.xpath.feed import FeedSizeError, split_feed
+from tidings.service.json_bodies import BodyLimits, Events, too_large
 from tidings.service.problems import Problem, pointer_to
 
 XML = "application/xml"
@@ -28,13 +28,20 @@ def is_xml(kind: str) -> bool:
     return kind in (XML, "text/xml") or kind.endswith("+xml")
 
 
-def xml_events(kind: str, body: bytes, attributes: dict[str, Any] | None, max_event_bytes: int) -> Events:
+def xml_events(kind: str, body: bytes, attributes: dict[str, Any] | None, limits: BodyLimits) -> Events:
     """The events of a body; with the attributes of a CloudEvent, that one."""
+    max_event_bytes = limits.event_bytes
+    is_feed = attributes is None and kind in FEEDS
+    if not is_feed and len(body) > max_event_bytes:  # before a tree is made of it
+        raise too_large(f"the event has {len(body)} bytes, and at most {max_event_bytes} are taken")
     try:
         text = document_text(body)
-        if attributes is None and kind in FEEDS:
-            return _texts([_item(item) for item in split_feed(text)], max_event_bytes)
+        if is_feed:
+            items = split_feed(text, max_items=limits.events, max_bytes=limits.batch_bytes)
+            return _texts([_item(item) for item in items], max_event_bytes)
         record = xml_record(text)
+    except FeedSizeError as error:
+        raise too_large(f"{error.reason}; send fewer items at a time, or shorten the feed's own head") from None
     except EventError as error:
         raise Problem(400, "event", error.reason) from None
     if attributes is None:

@@ -14,7 +14,11 @@ from lxml import etree
 
 from tidings.errors import EventError
 from tidings.model.event import Reject
-from tidings.model.xpath.document import parse_document
+from tidings.model.xpath.document import MAX_BYTES, parse_document
+
+MAX_SPLIT_ITEMS = 100_000
+MAX_TAGS = 500_000  # of a feed, counted before a tree is made of it
+MAX_SPLIT_BYTES = 4 * MAX_BYTES  # of all items of a feed, each with what the feed says of itself
 
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _RSS1 = "{http://purl.org/rss/1.0/}"
@@ -34,23 +38,57 @@ class Item(NamedTuple):
         return sha256(self.document.encode()).hexdigest()[:16]
 
 
-def split_feed(document: str | bytes) -> list[Item]:
-    """The items of a feed, in its order; raises EventError for what is no feed or cannot be read."""
+class FeedSizeError(EventError):
+    """A feed whose items come to more than is taken."""
+
+
+def split_feed(
+    document: str | bytes, *, max_items: int = MAX_SPLIT_ITEMS, max_bytes: int = MAX_SPLIT_BYTES
+) -> list[Item]:
+    """The items of a feed, in its order; raises EventError for what is no feed or cannot be read.
+
+    Every item repeats what the feed says of itself, so that a short feed can stand for a huge list. Raises
+    FeedSizeError for more than `max_items`, and as soon as the items made so far have more than `max_bytes`.
+    """
+    tags = document.count("<") if isinstance(document, str) else document.count(b"<")
+    if tags > MAX_TAGS:
+        raise FeedSizeError(f"the feed has {tags:,} tags, and {MAX_TAGS:,} are the most")
     root = parse_document(document)
     parent, items, names = _parts(root)
     feed = _first_text(parent, names["link"]) or _first_text(parent, names["title"]) or root.tag
-    places = [(item, item.getparent().index(item), item.getparent()) for item in items]
-    for item in items:
-        item.tail = None
-        item.getparent().remove(item)
-    split = []
-    for item, place, above in places:
+    if len(items) > max_items:
+        raise FeedSizeError(f"the feed has {len(items):,} items, and {max_items:,} are the most")
+    split: list[Item] = []
+    size = 0
+    for item, above, place in _removed(items):
         above.insert(place, item)
         text = str(etree.tostring(root, encoding="unicode"))
         above.remove(item)
+        size += len(text.encode())
+        if size > max_bytes:
+            raise FeedSizeError(
+                f"the first {len(split) + 1:,} of the feed's {len(items):,} items, each with what the feed says of "
+                f"itself, have more than {max_bytes:,} bytes, which are the most"
+            )
         own = _first_text(item, names["id"]) or _first_text(item, names["link"])
         split.append(Item(feed, own or sha256(etree.tostring(item)).hexdigest(), text))
     return split
+
+
+def _removed(items: list[Any]) -> list[tuple[Any, Any, int]]:
+    """Takes the items out of a feed; returns each with its parent and its place among what is left there."""
+    wanted = set(items)
+    places = []
+    for above in dict.fromkeys(item.getparent() for item in items):
+        place = 0
+        for child in list(above):
+            if child in wanted:
+                places.append((child, above, place))
+                child.tail = None
+                above.remove(child)
+            else:
+                place += 1
+    return places
 
 
 def _parts(root: Any) -> tuple[Any, list[Any], dict[str, tuple[str, ...]]]:

@@ -69,6 +69,12 @@ class Domains:
             rows = [DomainRow(**row) for row in connection.execute(wanted).mappings()]
         return sorted(rows, key=lambda row: (row.tenant, row.name))  # databases differ in how they order texts
 
+    def domains_by_tenant(self) -> dict[str, int]:
+        """How many domains each tenant has."""
+        wanted = sa.select(domains.c.tenant, sa.func.count()).group_by(domains.c.tenant)
+        with self._database.reading(ALL_TENANTS) as connection:
+            return {str(tenant): int(count) for tenant, count in connection.execute(wanted)}
+
     def delete_domain(self, tenant: str, name: str) -> bool:
         """Remove a domain that has no subscriptions; answers whether it was there."""
         if not can_be_kept(tenant, name):

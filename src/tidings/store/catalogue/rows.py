@@ -84,6 +84,7 @@ class NewSubscription:
     expires: int | None = None
     paused: bool = False
     replay_from: int | None = None  # a position: history from there on is wanted too
+    cost: int = 0  # of the filter, for its tenant's quota
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class SubscriptionRow:
     pending: bool  # made, and not active yet
     replaying: bool  # waits for the matches of its history
     revision: int  # 1 when it was made, and one more with each change
+    cost: int  # of the newest filter, for its tenant's quota
     filters: list[FilterRow]  # from the first to the last
 
     @property

@@ -60,6 +60,7 @@ subscriptions = sa.Table(
     sa.Column("pending", sa.Boolean, nullable=False),
     sa.Column("replaying", sa.Boolean, nullable=False),
     sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("cost", sa.BigInteger, nullable=False),
     sa.ForeignKeyConstraint(["tenant", "domain"], ["domains.tenant", "domains.name"]),
     sqlite_autoincrement=True,  # else SQLite gives the key of the last row again when that is removed
 )

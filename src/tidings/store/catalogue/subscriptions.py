@@ -102,7 +102,9 @@ class Subscriptions:
                 made += _inserted(connection, some, time, revision)
         return made
 
-    def change_filter(self, tenant: str, id: str, filter: str, *, replay_from: int | None = None) -> FilterRow:
+    def change_filter(
+        self, tenant: str, id: str, filter: str, cost: int = 0, *, replay_from: int | None = None
+    ) -> FilterRow:
         """Write a new filter of a subscription down; the old one is valid until this one is activated.
 
         With `replay_from`, events from that position on are matched with the new one too.
@@ -115,6 +117,7 @@ class Subscriptions:
             revision = next_revision(connection)
             row = _filter_values(found, found["key"], filter, replay_from, revision)
             number = connection.execute(_insert_filter, row).scalar_one()
+            connection.execute(_one.values(cost=cost), {"key_": found["key"]})
             touch_domains(connection, [(tenant, found["domain"])], revision)
         return FilterRow(number=number, valid_from=None, valid_to=None, **row)
 
@@ -152,6 +155,13 @@ class Subscriptions:
         with self._database.reading(tenant) as connection:
             found = _found(connection, tenant, id)
             return None if found is None else _complete(connection, [found])[0]
+
+    def subscriptions_by_tenant(self) -> dict[str, tuple[int, int]]:
+        """How many subscriptions each tenant has, and what their filters cost."""
+        sums = sa.func.count(), sa.func.sum(subscriptions.c.cost)
+        wanted = sa.select(subscriptions.c.tenant, *sums).where(_live).group_by(subscriptions.c.tenant)
+        with self._database.reading(ALL_TENANTS) as connection:
+            return {str(tenant): (int(count), int(cost)) for tenant, count, cost in connection.execute(wanted)}
 
     def delete(self, tenant: str, id: str, position: int) -> bool:
         """Delete a subscription: it concerns no event from a position on, the log's end. Answers whether it was there.
@@ -355,6 +365,7 @@ def _inserted(
             "pending": True,
             "replaying": subscription.replay_from is not None,
             "revision": 1,
+            "cost": subscription.cost,
         }
         for subscription in new
     ]
