@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -9,14 +10,19 @@ from itertools import pairwise
 from .history import Event, History, Key, Subscription
 from .records import Delivery, Fault
 
+BESIDE_TIMES, BESIDE_SECONDS = 3.0, 1.0  # how much later than alone a tenant's events may come while others work
+
 
 def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
     """Every acked event × every subscription active at its position that matches: delivered, or dead with a reason."""
     got = {(one.subscription, one.position) for one in history.deliveries}
     dead = {(one.subscription, one.position): one.reason for one in history.dead}
+    logged = {one.position for one in history.logged}
     for place, reason in dead.items():
         if not reason.strip():
             yield f"subscription {place[0]}: the dead letter at position {place[1]} has no reason"
+        if "retention" in reason and place[1] in logged:
+            yield f"subscription {place[0]}: position {place[1]} is dead ({reason}), and the log has it"
     by_domain: dict[tuple[str, str], list[Subscription]] = defaultdict(list)
     for subscription in history.subscriptions.values():
         yield from _starts_too_late(history, subscription)
@@ -35,6 +41,19 @@ def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
                     f"({stage.text}, from {stage.highest:.0f}) and was neither delivered nor is it a dead letter: "
                     f"{event.data}"
                 )
+
+
+def _lost_behind_the_socket(history: History, subscription: str, position: int) -> bool:
+    """Whether a reader that cannot acknowledge read nothing just then: what it missed lies between what it had read
+    before and what it read after."""
+    for gap in history.gaps:
+        if gap.subscription == subscription:
+            read = [(one.received, one.position) for one in history.deliveries if one.subscription == subscription]
+            before = max((place for received, place in read if received <= gap.began), default=-1)
+            after = min((place for received, place in read if received >= gap.ended), default=math.inf)
+            if before < position < after:
+                return True
+    return False
 
 
 def _starts_too_late(history: History, subscription: Subscription) -> Iterator[str]:
@@ -150,6 +169,8 @@ def i4_the_log_is_whole(history: History) -> Iterator[str]:
     for event in history.acked:
         assert event.position is not None
         found = logged.get(event.position)
+        if found is None and history.log_ends[-1].retained and event.position < start:
+            continue
         if found is None:
             yield f"event {event} was acked at position {event.position}, where the log has nothing"
         elif (found.tenant, found.domain, found.source, found.id) != event.key or found.event != event.data:
@@ -199,6 +220,9 @@ def i6_an_unknown_outcome_is_none_or_one(history: History) -> Iterator[str]:
             for attempt in event.attempts
             if attempt.outcome == "acked" and attempt.position is not None
         }
+        bodies = [attempt.event for attempt in event.attempts if attempt.outcome == "acked"]
+        if any(body != bodies[0] for body in bodies):
+            yield f"event {event} was acked with two bodies: {bodies[0]} and another"
         if len(positions) > 1:
             yield f"event {event}, {event.outcome}, is at positions {', '.join(map(str, sorted(positions)))}"
         if positions and event.outcome == "refused":
@@ -227,6 +251,30 @@ def i8_sizes_are_bounded(history: History) -> Iterator[str]:
             yield f"{limit.what} reached {largest[limit.what]:,.0f}, and {limit.largest:,.0f} are allowed"
 
 
+def i9_a_tenant_beside_others_is_served_as_if_alone(history: History) -> Iterator[str]:
+    """What it publishes within its quotas is never refused, and is delivered about as soon as when it was alone."""
+    for phase in history.phases:
+        if phase.name == "beside":
+            for event in history.events.values():
+                for attempt in event.attempts:
+                    if (
+                        attempt.tenant == phase.tenant
+                        and phase.began <= attempt.sent <= phase.ended
+                        and attempt.outcome == "refused"
+                    ):
+                        yield f"tenant {phase.tenant} was refused event {event} while others were at work"
+            alone = delivery_seconds(history, phase.tenant, "alone")
+            beside = delivery_seconds(history, phase.tenant, "beside")
+            allowed = BESIDE_TIMES * percentile(alone, 0.99) + BESIDE_SECONDS
+            if not alone or not beside:
+                yield f"tenant {phase.tenant} got nothing that was published while it was alone, or beside others"
+            elif percentile(beside, 0.99) > allowed:
+                yield (
+                    f"tenant {phase.tenant}: p99 from publishing to delivery was {percentile(beside, 0.99):.2f} s "
+                    f"beside others and {percentile(alone, 0.99):.2f} s alone; {allowed:.2f} s are allowed"
+                )
+
+
 INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
     "I1": i1_everything_that_matches_is_delivered,
     "I2": i2_nothing_else_is_delivered,
@@ -236,7 +284,28 @@ INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
     "I6": i6_an_unknown_outcome_is_none_or_one,
     "I7": i7_recovery_is_bounded,
     "I8": i8_sizes_are_bounded,
+    "I9": i9_a_tenant_beside_others_is_served_as_if_alone,
 }
+TIMED = frozenset(("I7", "I9"))  # which speak of seconds, and so of the machine too
+
+
+def delivery_seconds(history: History, tenant: str, phase: str) -> list[float]:
+    """From publishing to the first delivery, of what a tenant published in a phase, in order of size."""
+    first: dict[Key, float] = {}
+    for one in history.deliveries:
+        event = _event_of(history, one)
+        if event is not None and event.acked is not None and event.key[0] == tenant:
+            first.setdefault(event.key, one.received - event.acked.sent)
+    during = [(one.began, one.ended) for one in history.phases if (one.name, one.tenant) == (phase, tenant)]
+    return sorted(
+        seconds
+        for key, seconds in first.items()
+        if any(began <= history.events[key].first.sent <= ended for began, ended in during)
+    )
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
 
 
 def recovery_seconds(history: History, fault: Fault) -> float | None:
@@ -245,9 +314,13 @@ def recovery_seconds(history: History, fault: Fault) -> float | None:
     for one in history.deliveries:
         if one.received >= fault.over and one.tenant not in first and fault.channel in (None, one.channel):
             event = _event_of(history, one)
-            if event is not None and event.first.sent >= fault.over:
+            if event is not None and event.first.sent >= fault.over and _counts(fault, event):
                 first[one.tenant] = one.received - fault.over
     return max(first.values(), default=None)
+
+
+def _counts(fault: Fault, event: Event) -> bool:
+    return fault.tenant in (None, event.key[0]) and fault.domain in (None, event.key[1])
 
 
 def _event_of(history: History, one: Delivery) -> Event | None:

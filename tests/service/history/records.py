@@ -37,9 +37,9 @@ class Publish:
 
 @dataclass(frozen=True)
 class Change:
-    """A subscription created, changed, paused, resumed, deleted, or seen to be disabled."""
+    """A subscription created, changed, paused, resumed, deleted, or seen to be expired or disabled."""
 
-    action: Literal["create", "change", "pause", "resume", "delete", "disable"]
+    action: Literal["create", "change", "pause", "resume", "delete", "expire", "disable"]
     subscription: str
     tenant: str
     domain: str
@@ -107,6 +107,7 @@ class LogEnds:
 
     start: int
     end: int
+    retained: bool = False  # by limits, so that what is before `start` may be gone
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,27 @@ class Fault:
     over: float
     bound_seconds: float
     channel: str | None = None  # that it struck: what comes by another is no recovery
+    tenant: str | None = None  # whose deliveries count; None: everybody's
+    domain: str | None = None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A reader that cannot acknowledge read nothing: it stalled, died, or its line was cut."""
+
+    subscription: str
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Phase:
+    """While a tenant is alone, or beside others that do whatever they may, with nothing broken."""
+
+    name: Literal["alone", "beside"]
+    tenant: str
+    began: float
+    ended: float
 
 
 @dataclass(frozen=True)
@@ -137,10 +159,11 @@ class Limit:
     largest: float
 
 
-Record: TypeAlias = Publish | Change | Delivery | Ack | Dead | Logged | LogEnds | Fault | Sample | Limit
+Record: TypeAlias = Publish | Change | Delivery | Ack | Dead | Logged | LogEnds | Fault | Gap | Phase | Sample | Limit
 
 _KINDS: dict[str, type[Record]] = {
-    kind.__name__: kind for kind in (Publish, Change, Delivery, Ack, Dead, Logged, LogEnds, Fault, Sample, Limit)
+    kind.__name__: kind
+    for kind in (Publish, Change, Delivery, Ack, Dead, Logged, LogEnds, Fault, Gap, Phase, Sample, Limit)
 }
 
 
