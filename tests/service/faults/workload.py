@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import json
 import random
 import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, cast
 
 import httpx
 
 from tidings.client import Client, Notification, Retries, ServiceError, Subscription, UnreachableError
+from tidings.client.answers import notification_of
+from tidings.client.server_sent import Parser
 
 from ..history.judge import Predicate, sql
-from ..history.records import Ack, Change, Delivery, Gap, Outcome, Publish, Writer, now
+from ..history.records import Ack, Change, Delivery, Outcome, Publish, Writer, now
 
 DOMAIN = "quotes"
 ATTRIBUTES = [
@@ -242,47 +245,50 @@ class Puller(Worker):
 class Streamer(Worker):
     """Reads a stream; hangs up after so many notifications, or when it is told to, and goes on after what it has.
 
-    It resumes after the last that it has read or, with `acks`, where the service says, which it tells what it has.
-    With `auto` it says nothing: what is lost behind the socket when it does not read is lost.
+    It acknowledges what it has dealt with, and resumes after the last that it has read (`resume="last"`) or where the
+    service says (`resume="cursor"`), as another reader would. With `auto` it says nothing, and what is lost behind the
+    socket when it hangs up is lost.
     """
 
     def __init__(
         self, subscription: str, client: Client, writer: Writer, *, hang_up_after: int | None = None,
-        tenant: str = "default", acks: bool = False, auto: bool = False,
+        tenant: str = "default", resume: Literal["last", "cursor"] = "last", auto: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(f"stream {subscription}")
         self.subscription, self.tenant = subscription, tenant
         self.connections = 0
         self.stalls: list[tuple[float, bool]] = []  # how long to read nothing, and whether to hang up after that
         self._hang_up_after = hang_up_after
-        self._acks, self._auto = acks, auto
+        self._resume, self._auto = resume, auto
         self._last = ""
         self._client, self._writer = client, writer
 
     def work(self) -> None:
         asked, request = now(), uuid.uuid4().hex
-        received = asked
         self.connections += 1
-        last = "" if self._acks or self._auto else self._last
-        with contextlib.closing(open_stream(self._client, self.subscription, last, self._acks, self._auto)) as arriving:
+        channel: Literal["sse", "auto"] = "auto" if self._auto else "sse"
+        with contextlib.closing(self._open()) as arriving:
             try:
                 for number, one in enumerate(arriving, start=1):
-                    received = now()
                     self._writer.write(
                         Delivery(
-                            self.subscription, self.tenant, "sse", request, asked, received, one.position,
+                            self.subscription, self.tenant, channel, request, asked, now(), one.position,
                             *identified(one.event),
                         )
                     )  # fmt: skip
                     self._last = str(one.position)
                     if self.stopped.is_set() or self._stalled() or number == self._hang_up_after:
-                        break
+                        return
             except (ServiceError, UnreachableError, httpx.HTTPError) as error:
                 if isinstance(error, ServiceError) and error.status == 404:
                     self.stopped.set()  # it was deleted
                 self.stopped.wait(PAUSE_SECONDS)
+
+    def _open(self) -> Generator[Notification, None, None]:
         if self._auto:
-            self._writer.write(Gap(self.subscription, received, now()))
+            return unacknowledged(self._client, self.subscription)
+        last = self._last if self._resume == "last" else ""
+        return cast("Generator[Notification, None, None]", self._client.stream(self.subscription, last_event_id=last))
 
     def _stalled(self) -> bool:
         """Read nothing for a while, where that is asked for; whether to hang up then."""
@@ -299,9 +305,17 @@ class Streamer(Worker):
             raise self.failed
 
 
-def open_stream(client: Client, subscription: str, last: str, acks: bool, auto: bool) -> Iterator[Notification]:
-    """The notifications of a stream, from the client that users have."""
-    return client.stream(subscription, last_event_id=last, ack=acks)
+def unacknowledged(client: Client, subscription: str) -> Generator[Notification, None, None]:
+    """A stream as curl has it."""
+    path = f"/v1/subscriptions/{subscription}/stream?ack=auto"
+    parser = Parser()
+    with client._http.stream("GET", path, timeout=httpx.Timeout(10.0, read=60.0)) as answer:
+        if answer.status_code != 200:
+            raise ServiceError(answer.status_code, "no stream")
+        for piece in answer.iter_bytes():
+            for sent in parser.feed(piece):
+                if sent.event in ("message", "notification"):
+                    yield notification_of(json.loads(sent.data))
 
 
 @dataclass
@@ -315,7 +329,7 @@ class Subscriber:
 
     def create(
         self, predicate: Predicate, *, id: str | None = None, text: str | None = None, domain: str = DOMAIN,
-        **options: Any,
+        since: float | None = None, **options: Any,
     ) -> Subscription:  # fmt: skip
         """Until it is answered: a subscription that may or may not be there is of no use.
 
@@ -343,6 +357,7 @@ class Subscriber:
                 Change(
                     "create", id_, self.tenant, domain, sent, now(), "acked", filter_, predicate,
                     filter_from=made.filter_from, replay_from=replay["position"] if isinstance(replay, dict) else None,
+                    since=since,
                 )
             )  # fmt: skip
             self.made[id_] = domain

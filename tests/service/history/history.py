@@ -22,7 +22,6 @@ from .records import (
     Dead,
     Delivery,
     Fault,
-    Gap,
     Limit,
     LogEnds,
     Logged,
@@ -154,7 +153,6 @@ class History:
         self.logged: list[Logged] = sorted(by_kind[Logged], key=lambda one: one.position)
         self.log_ends: list[LogEnds] = by_kind[LogEnds]
         self.faults: list[Fault] = by_kind[Fault]
-        self.gaps: list[Gap] = by_kind[Gap]
         self.phases: list[Phase] = by_kind[Phase]
         self.samples: list[Sample] = by_kind[Sample]
         self.limits: list[Limit] = by_kind[Limit]

@@ -10,6 +10,7 @@ from itertools import pairwise
 from .history import Event, History, Key, Subscription
 from .records import Delivery, Fault
 
+TIME_SECONDS = 2.0  # by which two clocks of a machine may differ
 BESIDE_TIMES, BESIDE_SECONDS = 3.0, 1.0  # how much later than alone a tenant's events may come while others work
 
 
@@ -41,19 +42,6 @@ def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
                     f"({stage.text}, from {stage.highest:.0f}) and was neither delivered nor is it a dead letter: "
                     f"{event.data}"
                 )
-
-
-def _lost_behind_the_socket(history: History, subscription: str, position: int) -> bool:
-    """Whether a reader that cannot acknowledge read nothing just then: what it missed lies between what it had read
-    before and what it read after."""
-    for gap in history.gaps:
-        if gap.subscription == subscription:
-            read = [(one.received, one.position) for one in history.deliveries if one.subscription == subscription]
-            before = max((place for received, place in read if received <= gap.began), default=-1)
-            after = min((place for received, place in read if received >= gap.ended), default=math.inf)
-            if before < position < after:
-                return True
-    return False
 
 
 def _starts_too_late(history: History, subscription: Subscription) -> Iterator[str]:
@@ -112,6 +100,13 @@ def _starts_too_early(history: History, subscription: Subscription) -> Iterator[
                 yield (
                     f"subscription {subscription.id}: {change.action} was answered with position {change.filter_from}, "
                     f"but an event answered before it was sent is at position {lowest - 1:.0f}"
+                )
+        if change.since is not None and change.replay_from is not None:
+            lowest, _ = history.moments.bounds(change.since - TIME_SECONDS, change.answered)
+            if change.replay_from < lowest:
+                yield (
+                    f"subscription {subscription.id}: history since {change.sent - change.since:.1f} s before it was "
+                    f"asked for begins at position {change.replay_from}, but position {lowest - 1:.0f} is older"
                 )
 
 

@@ -50,6 +50,7 @@ class Change:
     predicate: list[Any] | None = None
     filter_from: int | None = None  # what was answered: the position from which on the filter holds
     replay_from: int | None = None  # of create: history from here on was asked for
+    since: float | None = None  # of create: history since this moment was asked for
 
 
 @dataclass(frozen=True)
@@ -124,15 +125,6 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """A reader that cannot acknowledge read nothing: it stalled, died, or its line was cut."""
-
-    subscription: str
-    began: float
-    ended: float
-
-
-@dataclass(frozen=True)
 class Phase:
     """While a tenant is alone, or beside others that do whatever they may, with nothing broken."""
 
@@ -159,11 +151,10 @@ class Limit:
     largest: float
 
 
-Record: TypeAlias = Publish | Change | Delivery | Ack | Dead | Logged | LogEnds | Fault | Gap | Phase | Sample | Limit
+Record: TypeAlias = Publish | Change | Delivery | Ack | Dead | Logged | LogEnds | Fault | Phase | Sample | Limit
 
 _KINDS: dict[str, type[Record]] = {
-    kind.__name__: kind
-    for kind in (Publish, Change, Delivery, Ack, Dead, Logged, LogEnds, Fault, Gap, Phase, Sample, Limit)
+    kind.__name__: kind for kind in (Publish, Change, Delivery, Ack, Dead, Logged, LogEnds, Fault, Phase, Sample, Limit)
 }
 
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from ..history.checker import check_files
@@ -28,7 +30,7 @@ from .planted import PLANTED, schedule_of
 from .run import SETTLE_SECONDS, Outcome, torture
 from .schedule import Schedule, generate
 
-MOST_SHOWN = 20
+MOST_SHOWN, MOST_ALIKE = 20, 4
 
 
 def main(arguments: list[str]) -> int:
@@ -101,10 +103,14 @@ def _tell(outcome: Outcome) -> None:
         print(
             f"  steady: p99 {outcome.p99_alone_seconds:.2f} s alone, {outcome.p99_beside_seconds:.2f} s beside others"
         )
-    for violation in report.violations[:MOST_SHOWN]:
-        print(f"  VIOLATION {str(violation)[:600]}")
-    if len(report.violations) > MOST_SHOWN:
-        print(f"  … and {len(report.violations) - MOST_SHOWN} more")
+    shown = Counter[str]()
+    for violation in report.violations:
+        kind = re.sub(r"[0-9]+", "", str(violation))[:60]  # of alike ones a few tell it all
+        shown[kind] += 1
+        if shown[kind] <= MOST_ALIKE:
+            print(f"  VIOLATION {str(violation)[:600]}")
+    if len(report.violations) > sum(min(count, MOST_ALIKE) for count in shown.values()):
+        print(f"  … {len(report.violations)} in all: python -m tests.service.torture --check {outcome.records}")
     for name, seconds in report.recoveries.items():
         if not name.startswith("the end"):
             print(f"  recovery: {name}: {'never' if seconds is None else f'{seconds:.1f} s'}")

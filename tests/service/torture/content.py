@@ -89,11 +89,15 @@ def draw_records(draw: random.Random, shape: str, count: int, size: int) -> list
     """Records that fit a shape, each with about so many bytes more than it needs."""
     made = [_record(draw, *shape.partition(":")[::2]) for _ in range(count)]
     if size > WITHOUT_PAD and not shape.startswith("xml"):
-        made = [{**one, "pad": draw.choice("abc é😀")[0] * size} for one in made]
+        made = [{**one, "pad": _pad(draw.choice("abcé😀"), size)} for one in made]
     return made
 
 
 WITHOUT_PAD = 200
+
+
+def _pad(character: str, size: int) -> str:
+    return character * (size // len(character.encode()))
 
 
 def _record(draw: random.Random, kind: str, rest: str) -> dict[str, Any]:

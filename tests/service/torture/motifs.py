@@ -19,7 +19,7 @@ Motif = Callable[[random.Random, "Names"], Iterator[Step]]
 
 TENANTS = ("rough", "rude")
 SHARED = "shared"  # a domain of each of them
-MODES = ("pull", "pull", "sse", "sse-acks", "sse-auto", "webhook")
+MODES = ("pull", "pull", "sse", "sse-cursor", "sse-auto", "webhook")
 TROUBLE = ("500", "closes", "redirects", "slow", "later", "endless body")
 PROCESSES = ("gateway", "driver", "JVM", "worker", "supervisor")
 
@@ -164,11 +164,11 @@ def dying_reader(draw: random.Random, names: Names) -> Iterator[Step]:
     """A stream of large events whose reader stalls, dies with unread data, and is another one then."""
     tenant, domain, id_ = draw.choice(TENANTS), names.domain(), names.subscription()
     yield 0.0, put(tenant, domain, "stock")
-    mode = draw.choice(("sse-acks", "sse-acks", "sse-auto", "sse"))
+    mode = draw.choice(("sse-cursor", "sse-cursor", "sse-auto", "sse"))
     yield 0.1, subscribe(tenant, domain, id_, {"text": "TRUE", "predicate": ["true"]}, mode)
-    yield 0.5, publish(names, tenant, domain, "stock", count=20, size=1_000_000)
-    yield 1.0, {"do": "stall", "tenant": tenant, "id": id_, "seconds": 12.0, "hang_up": True}
-    yield 0.1, publish(names, tenant, domain, "stock", count=30, size=1_000_000)
+    yield 0.5, publish(names, tenant, domain, "stock", count=90, size=300_000)
+    yield 5.0, {"do": "stall", "tenant": tenant, "id": id_, "seconds": 12.0, "hang_up": True}
+    yield 0.1, publish(names, tenant, domain, "stock", count=130, size=300_000)
     yield 14.0, publish(names, tenant, domain, "stock", count=3)
 
 

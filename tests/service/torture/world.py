@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
@@ -206,7 +206,7 @@ class World(Run):
             options["url"] = self.receiver.url(id_)
         match action.get("start", "latest"):
             case "now":
-                options["start"] = dt.datetime.now(dt.UTC)
+                options |= {"start": dt.datetime.now(dt.UTC), "since": now()}
             case "latest":
                 pass
             case start:
@@ -234,8 +234,8 @@ class World(Run):
             self.pullers.append(puller)
             puller.start()
             return puller
-        acks, auto = mode == "sse-acks", mode == "sse-auto"
-        streamer = Streamer(id_, client, self.writer, tenant=tenant, acks=acks, auto=auto)
+        resume: Literal["last", "cursor"] = "last" if mode == "sse" else "cursor"
+        streamer = Streamer(id_, client, self.writer, tenant=tenant, resume=resume, auto=mode == "sse-auto")
         self.streamers.append(streamer)
         streamer.start()
         return streamer
