@@ -170,12 +170,12 @@ class Publisher(Worker):
                 pass
             sent = now()
             positions: list[int] | None = None
-            over = False
+            over, reason = False, ""
             try:
                 positions = send()
                 outcome: Outcome = "acked"
             except (ServiceError, UnreachableError) as error:
-                outcome = outcome_of(error)
+                outcome, reason = outcome_of(error), str(error)[:200]
                 over = outcome == "unknown" and not repeatable
                 if isinstance(error, ServiceError):
                     self.refused[error.status] = self.refused.get(error.status, 0) + 1
@@ -185,7 +185,7 @@ class Publisher(Worker):
                 *(
                     Publish(
                         self.name, number, self.tenant, domain, self.source, str(number), record, sent, answered,
-                        outcome, None if positions is None else positions[at],
+                        outcome, None if positions is None else positions[at], reason,
                     )
                     for at, (number, record) in enumerate(numbered)
                 )

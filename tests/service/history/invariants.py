@@ -10,6 +10,7 @@ from itertools import pairwise
 from .history import Event, History, Key, Subscription
 from .records import Delivery, Fault
 
+TOO_MANY = "wait to be matched"  # what a refusal says when a domain's events wait
 TIME_SECONDS = 2.0  # by which two clocks of a machine may differ
 BESIDE_TIMES, BESIDE_SECONDS = 3.0, 1.0  # how much later than alone a tenant's events may come while others work
 
@@ -235,7 +236,8 @@ def i7_recovery_is_bounded(history: History) -> Iterator[str]:
 
 
 def i8_sizes_are_bounded(history: History) -> Iterator[str]:
-    """Memory and queues stay below their limits, and were looked at."""
+    """Memory and queues stay below their limits, were looked at, and are not called full when they are empty."""
+    yield from _refused_for_nothing(history)
     largest: dict[str, float] = {}
     for sample in history.samples:
         largest[sample.what] = max(largest.get(sample.what, 0.0), sample.size)
@@ -244,6 +246,32 @@ def i8_sizes_are_bounded(history: History) -> Iterator[str]:
             yield f"{limit.what} has a limit of {limit.largest:,.0f}, and was never measured"
         elif largest[limit.what] > limit.largest:
             yield f"{limit.what} reached {largest[limit.what]:,.0f}, and {limit.largest:,.0f} are allowed"
+
+
+def _refused_for_nothing(history: History) -> Iterator[str]:
+    """Too many events of a domain wait to be matched, it is said, and all that it had were delivered before."""
+    first: dict[Key, float] = {}
+    for one in history.deliveries:
+        event = _event_of(history, one)
+        if event is not None:
+            first.setdefault(event.key, one.received)
+    for event in history.events.values():
+        for attempt in event.attempts:
+            if attempt.outcome != "refused" or TOO_MANY not in attempt.reason:
+                continue
+            before = [
+                other
+                for other in history.acked
+                if other.key[:2] == event.key[:2]
+                and other.acked is not None
+                and other.acked.answered is not None
+                and other.acked.answered < attempt.sent
+            ]
+            if all(first.get(other.key, math.inf) < attempt.sent for other in before):
+                yield (
+                    f"event {event} was refused ({attempt.reason}) when all {len(before)} events of its domain "
+                    "had been delivered"
+                )
 
 
 def i9_a_tenant_beside_others_is_served_as_if_alone(history: History) -> Iterator[str]:

@@ -33,6 +33,7 @@ class Publish:
     answered: float | None
     outcome: Outcome
     position: int | None = None
+    reason: str = ""  # of a refusal, in the service's words
 
 
 @dataclass(frozen=True)
