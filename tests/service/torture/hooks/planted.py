@@ -41,6 +41,12 @@ def a_read_evicts_its_own_pages(module):
     module.EventTexts.of = of
 
 
+def accepted_here_refused_there(module):
+    """Row 3: Arrow is given every pattern, also one that it refuses, and its stream fails."""
+    assert module.like_size
+    module.like_size = lambda pattern: 0
+
+
 def written_is_received(module):
     """Row 4: what the socket has taken counts as received, whatever the client says."""
     stream = module.Streaming.stream
@@ -66,6 +72,7 @@ def everything_waits_at_the_start(module):
 PLANTS = {
     "1": ("tidings.pipeline.store_sink", empty_batches_leave_nothing),
     "2": ("tidings.service.event_texts", a_read_evicts_its_own_pages),
+    "3": ("tidings.matching.evaluate", accepted_here_refused_there),
     "4": ("tidings.service.streaming", written_is_received),
     "6": ("tidings.service.subscribing", everything_waits_at_the_start),
 }
