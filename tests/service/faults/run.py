@@ -287,8 +287,8 @@ def running(
         yield run
 
 
-def finish(run: Run, name: str) -> Result:
-    """Deliver the rest, stop the service as a user does, read the log, and check everything."""
+def finish(run: Run, name: str, *, timed: bool = True) -> Result:
+    """Deliver the rest, stop the service as a user does, read the log, and check everything; `timed`: seconds too."""
     run.drain()
     run.stop_workers()
     status = run.served.stop()
@@ -296,4 +296,4 @@ def finish(run: Run, name: str) -> Result:
         run.notes.append(f"the service ended with status {status}: {run.served.said(500)}")
     run.write_log()
     run.notes += [f"wrong signature: {bad}" for bad in run.receiver.bad_signatures[:3]]
-    return Result(name, check_files([run.writer.path]), run.faults, run.notes, run.writer.path)
+    return Result(name, check_files([run.writer.path], timed=timed), run.faults, run.notes, run.writer.path)

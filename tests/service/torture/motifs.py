@@ -272,7 +272,8 @@ def restarted(draw: random.Random, names: Names) -> Iterator[Step]:
 
 def killed(draw: random.Random, names: Names) -> Iterator[Step]:
     for _ in range(draw.randint(1, 2)):
-        yield draw.uniform(0.0, 4.0), {"do": "kill", "process": draw.choice(PROCESSES)}
+        signal = draw.choice(("SIGKILL", "SIGKILL", "SIGTERM"))
+        yield draw.uniform(0.0, 4.0), {"do": "kill", "process": draw.choice(PROCESSES), "signal": signal}
 
 
 def full_disk(draw: random.Random, names: Names) -> Iterator[Step]:

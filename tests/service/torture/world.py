@@ -332,11 +332,11 @@ class World(Run):
             self._start()
 
     def _do_kill(self, action: Action) -> None:
-        process = action["process"]
-        with self._breaking(f"{process} killed", GATEWAY_BOUND if process == "gateway" else DRIVER_BOUND):
+        process, number = action["process"], signal.Signals[action.get("signal", "SIGKILL")]
+        with self._breaking(f"{number.name} to {process}", GATEWAY_BOUND if process == "gateway" else DRIVER_BOUND):
             for pid in self.served.processes(process)[:1]:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, number)
             if process == "supervisor":
                 self.served.kill()  # its children end by themselves, and may take their time
                 self._start()
