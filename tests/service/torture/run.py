@@ -32,7 +32,11 @@ from .world import RESTART_BOUND, STEADY, Tenant, World
 assert meaning.interpreted  # the checker's judge knows filters by their texts
 HOOKS = Path(__file__).parent / "hooks"
 SETTINGS = {
-    "WebhookSettings": {"backoff_seconds": [0.5, 1, 2, 4] + [5] * 30},
+    "WebhookSettings": {
+        "backoff_seconds": [0.5, 1, 2, 4] + [5] * 30,
+        "probe_seconds": 2.0,
+        "max_retry_after_seconds": 5.0,
+    },
     "Settings": {"retain_seconds": 2.0},
 }
 DISK_MEGABYTES = 1500

@@ -13,7 +13,10 @@ GIVEN = json.loads(os.environ["TIDINGS_TORTURE_SETTINGS"])
 def change(module):
     for name, values in GIVEN.items():
         kept = getattr(module, name).__init__
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        known = getattr(module, name).__dataclass_fields__
+        values = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key in known
+        }
 
         @functools.wraps(kept)
         def made(self, *given, kept=kept, values=values, **named):
