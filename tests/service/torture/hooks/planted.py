@@ -69,11 +69,41 @@ def everything_waits_at_the_start(module):
     module.Subscribing._count_waiting = planted
 
 
+def nothing_is_set_aside(module):
+    """Row 3, the other half: a stream that fails fails for ever."""
+    assert module.set_aside_culprits
+    module.set_aside_culprits = lambda *given: False
+
+
+def any_name_is_taken(module):
+    """Row 5: an attribute may have the name of a column of Tidings' own."""
+    assert module.is_reserved
+    module.is_reserved = lambda name: False
+
+
+def times_never_go_down(module):
+    """Row 7: an append is dated no earlier than the one before it, whatever the clock says."""
+    assert module.Log._now
+
+    def planted(self):
+        self._time = max(self._time, module.time.time_ns() // 1000)
+        return self._time
+
+    module.Log._now = planted
+
+
 PLANTS = {
-    "1": ("tidings.pipeline.store_sink", empty_batches_leave_nothing),
-    "2": ("tidings.service.event_texts", a_read_evicts_its_own_pages),
-    "3": ("tidings.matching.evaluate", accepted_here_refused_there),
-    "4": ("tidings.service.streaming", written_is_received),
-    "6": ("tidings.service.subscribing", everything_waits_at_the_start),
+    "1": [("tidings.pipeline.store_sink", empty_batches_leave_nothing)],
+    "2": [("tidings.service.event_texts", a_read_evicts_its_own_pages)],
+    "3": [
+        ("tidings.matching.evaluate", accepted_here_refused_there),
+        ("tidings.service.driver_shared", nothing_is_set_aside),
+        ("tidings.service.driver_stream", nothing_is_set_aside),
+    ],
+    "4": [("tidings.service.streaming", written_is_received)],
+    "5": [("tidings.model.attribute", any_name_is_taken)],
+    "6": [("tidings.service.subscribing", everything_waits_at_the_start)],
+    "7": [("tidings.store.log", times_never_go_down)],
 }
-after(*PLANTS[ROW])  # noqa: F821
+for plant in PLANTS[ROW]:
+    after(*plant)  # noqa: F821
