@@ -132,14 +132,15 @@ def command(schedule: Schedule, asked: argparse.Namespace) -> str:
 
 
 def _planted(asked: argparse.Namespace) -> int:
-    """Put a bug back; exit status 0 where it is found."""
+    """Put a bug back; exit status 0 where it is found, or where the service is to mend it and nothing is."""
     schedule = schedule_of(asked.planted, asked.seed).until(asked.until)
     if asked.print:
         print(" ".join(["options:", *schedule.options]), *schedule.lines(), sep="\n")
         return 0
     found = _one(schedule, asked, planted=asked.planted)
-    print(f"planted {asked.planted}: {'found' if found else 'NOT FOUND'}")
-    return 0 if found else 1
+    mends = PLANTED[asked.planted].mends
+    print(f"planted {asked.planted}: {'found' if found else 'mended' if mends else 'NOT FOUND'}")
+    return 0 if bool(found) is not mends else 1
 
 
 sys.exit(main(sys.argv[1:]))

@@ -100,6 +100,7 @@ PLANTS = {
         ("tidings.service.driver_shared", nothing_is_set_aside),
         ("tidings.service.driver_stream", nothing_is_set_aside),
     ],
+    "aside": [("tidings.matching.evaluate", accepted_here_refused_there)],
     "4": [("tidings.service.streaming", written_is_received)],
     "5": [("tidings.model.attribute", any_name_is_taken)],
     "6": [("tidings.service.subscribing", everything_waits_at_the_start)],
