@@ -9,7 +9,7 @@ PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-placements bench-xml bench-sonnet faults fuzz simulate-long clean
+.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-placements bench-xml bench-sonnet faults torture fuzz simulate-long clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -90,6 +90,12 @@ bench-sonnet: $(STAMP) ## Sonnet's overlay at 500 to 3,000 nodes, beside floodin
 faults: $(STAMP) ## kill, damage, fill and overload a real service, and check that it kept every promise
 	@$(BIN)/python -m tests.service.faults
 	@$(BIN)/python -m tests.service.faults.table
+
+MINUTES ?= 10
+
+torture: $(STAMP) ## schedules of chance against a real service, MINUTES=10 of them; a failure prints its seed
+	@$(BIN)/python -m tests.service.torture --minutes $(MINUTES) --save
+	@$(BIN)/python -m tests.service.torture.results
 
 fuzz: $(STAMP) ## interpreter, matcher and Spark against each other on a million pairs
 	$(BIN)/python -m tidings.testing.fuzz

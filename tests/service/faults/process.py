@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "tidings", "serve"]
@@ -27,13 +27,17 @@ class NotStartedError(RuntimeError):
 class Served:
     """A service in processes of its own, with its data in a directory that outlives them."""
 
-    def __init__(self, data: Path, *, master: str = "local[2]", options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, data: Path, *, master: str = "local[2]", options: Sequence[str] = (), hooks: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.data = data
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.output = data.with_name(f"{data.name}.log")
         self.points = data.with_name(f"{data.name}.points")
         self.master, self._options = master, options
+        self._hooks, self._environment = hooks, environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -44,7 +48,13 @@ class Served:
     def environment(self) -> dict[str, str]:
         """Of processes that are to be held at points."""
         path = os.pathsep.join(filter(None, (str(POINTS), os.environ.get("PYTHONPATH"))))
-        return {"PYTHONPATH": path, "TIDINGS_FAULT_POINTS": str(self.points)}
+        hooks = os.pathsep.join(map(str, self._hooks))
+        return {
+            "PYTHONPATH": path,
+            "TIDINGS_FAULT_POINTS": str(self.points),
+            "TIDINGS_FAULT_HOOKS": hooks,
+            **self._environment,
+        }
 
     def start(self, *options: str, wait: bool = True) -> None:
         command = [*COMMAND, "--data", str(self.data), "--port", str(self.port), "--master", self.master]
@@ -109,6 +119,21 @@ class Served:
             if f"tidings.service.{child}" in command_of(pid):
                 return pid
         return None
+
+    def processes(self, kind: str) -> list[int]:
+        """Those of a kind that run now: supervisor, gateway, driver, JVM or worker."""
+        assert self._process is not None
+        if kind == "supervisor":
+            return [self._process.pid] if self._process.poll() is None else []
+        child = self.pid_of("gateway" if kind == "gateway" else "driver")
+        if child is None or kind in ("gateway", "driver"):
+            return [] if child is None else [child]
+        return [pid for pid in descendants(child) if ("java" in command_of(pid).split(" ")[0]) == (kind == "JVM")]
+
+    @property
+    def runs(self) -> bool:
+        """Whether the supervisor does."""
+        return self._process is not None and self._process.poll() is None
 
     def kill_child(self, child: str) -> int:
         """Kill the gateway or the driver, waiting for one that is just being started."""

@@ -24,7 +24,17 @@ from ..history.records import Dead, Delivery, Fault, Limit, LogEnds, Logged, Pub
 from .cluster import Cluster, cluster
 from .process import Served
 from .webhook import Receiver
-from .workload import ATTRIBUTES, DOMAIN, Publisher, Puller, Streamer, Subscriber, client_of, draw_predicate
+from .workload import (
+    ATTRIBUTES,
+    DOMAIN,
+    Publisher,
+    Puller,
+    Streamer,
+    Subscriber,
+    client_of,
+    draw_predicate,
+    identified,
+)
 
 OTHER = "other"  # the second tenant
 WARM_SECONDS = 180.0
@@ -157,11 +167,11 @@ class Run:
         for worker in (*self.publishers, *self.pullers, *self.streamers):
             worker.stop()
 
-    def drain(self) -> None:
+    def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Until every event that has to be delivered is, or it is given up; publishers have stopped."""
         for publisher in self.publishers:
             publisher.stop()
-        until = time.monotonic() + DRAIN_SECONDS
+        until = time.monotonic() + seconds
         last = max((one.position or 0 for one in self.writer.records if isinstance(one, Publish)), default=0)
         while time.monotonic() < until and min(self._reached(), default=0) <= last:
             time.sleep(0.2)
@@ -216,10 +226,9 @@ class Run:
 
 def _logged(row: dict[str, object]) -> Logged:
     tenant, _, domain = str(row["domain"]).partition(".")
-    event = json.loads(str(row["event"]))
     position = row["position"]
     assert isinstance(position, int)
-    return Logged(position, tenant, domain, event["source"], event["id"], event["data"])
+    return Logged(position, tenant, domain, *identified(json.loads(str(row["event"]))))
 
 
 @dataclass(frozen=True)
@@ -278,8 +287,8 @@ def running(
         yield run
 
 
-def finish(run: Run, name: str) -> Result:
-    """Deliver the rest, stop the service as a user does, read the log, and check everything."""
+def finish(run: Run, name: str, *, timed: bool = True) -> Result:
+    """Deliver the rest, stop the service as a user does, read the log, and check everything; `timed`: seconds too."""
     run.drain()
     run.stop_workers()
     status = run.served.stop()
@@ -287,4 +296,4 @@ def finish(run: Run, name: str) -> Result:
         run.notes.append(f"the service ended with status {status}: {run.served.said(500)}")
     run.write_log()
     run.notes += [f"wrong signature: {bad}" for bad in run.receiver.bad_signatures[:3]]
-    return Result(name, check_files([run.writer.path]), run.faults, run.notes, run.writer.path)
+    return Result(name, check_files([run.writer.path], timed=timed), run.faults, run.notes, run.writer.path)

@@ -355,20 +355,21 @@ SCENARIOS = (
 )
 
 
-def run_scenario(scenario: Scenario, folder: Path) -> Result:
+def run_scenario(scenario: Scenario, folder: Path, *, timed: bool = True) -> Result:
+    """Run one in a folder; `timed` judges seconds too."""
     if scenario.small_disk_megabytes is not None:
         with damage.small_disk(folder / "disk", scenario.small_disk_megabytes):
-            return _run(scenario, folder, folder / "disk" / "data")
-    return _run(scenario, folder, folder / "data")
+            return _run(scenario, folder, folder / "disk" / "data", timed)
+    return _run(scenario, folder, folder / "data", timed)
 
 
-def _run(scenario: Scenario, folder: Path, data: Path) -> Result:
+def _run(scenario: Scenario, folder: Path, data: Path, timed: bool) -> Result:
     given = {"data": data, "master": scenario.master, "options": scenario.options, "workers": scenario.workers}
     with running(folder, scenario.size, **given) as run:  # type: ignore[arg-type]
         time.sleep(scenario.size.before_seconds)
         scenario.inject(run)
         time.sleep(scenario.size.after_seconds)
-        return finish(run, scenario.name)
+        return finish(run, scenario.name, timed=timed)
 
 
 def skipped(scenario: Scenario) -> str | None:

@@ -46,7 +46,7 @@ def test_every_promise_is_kept_while_the_service_is_killed_poisoned_and_its_log_
     pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
     with running(tmp_path, SMALL) as run:
         several_in_a_row(run)
-        result = finish(run, "short")
+        result = finish(run, "short", timed=False)
     assert_kept(result)
     assert len(result.report.recoveries) == 3
 
@@ -57,4 +57,4 @@ def test_every_promise_is_kept_whatever_breaks(scenario: Scenario, tmp_path: Pat
     pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
     if (why := skipped(scenario)) is not None:
         pytest.skip(why)
-    assert_kept(run_scenario(scenario, tmp_path))
+    assert_kept(run_scenario(scenario, tmp_path, timed=False))

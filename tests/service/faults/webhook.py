@@ -11,8 +11,9 @@ from typing import Any
 from standardwebhooks import Webhook
 
 from ..history.records import Delivery, Writer, now
+from .workload import identified
 
-BEHAVIOURS = ("well", "500", "slow", "hangs", "endless body", "redirects", "closes")
+BEHAVIOURS = ("well", "500", "slow", "hangs", "endless body", "redirects", "closes", "later")
 
 
 class _Server(ThreadingHTTPServer):
@@ -29,9 +30,10 @@ class Receiver:
         self.behaviour = "well"
         self.posts = 0
         self.gone: set[str] = set()  # subscriptions whose receiver answers 410, whatever else it does
+        self.own: dict[str, str] = {}  # how the receivers of some subscriptions behave, whatever others do
         self.bad_signatures: list[str] = []
         self._writer = writer
-        self._secrets: dict[str, tuple[str, str]] = {}  # by path: the subscription's id and its secret
+        self._secrets: dict[str, tuple[str, str, str]] = {}  # by path: the subscription, its secret, its tenant
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -49,8 +51,8 @@ class Receiver:
     def url(self, subscription: str) -> str:
         return f"http://127.0.0.1:{self._server.server_port}/{subscription}"
 
-    def expect(self, subscription: str, secret: str) -> None:
-        self._secrets[f"/{subscription}"] = (subscription, secret)
+    def expect(self, subscription: str, secret: str, tenant: str = "default") -> None:
+        self._secrets[f"/{subscription}"] = (subscription, secret, tenant)
 
     def close(self) -> None:
         self._server.shutdown()
@@ -62,9 +64,12 @@ class Receiver:
         body = request.rfile.read(int(request.headers["content-length"]))
         if request.path.removeprefix("/") in self.gone:
             return _answer(request, 410)
-        match self.behaviour:
+        behaviour = self.own.get(request.path.removeprefix("/"), self.behaviour)
+        match behaviour:
             case "500":
                 return _answer(request, 500)
+            case "later":
+                return _answer(request, 503, ("retry-after", "1"))
             case "redirects":
                 return _answer(request, 307, ("location", self.url("elsewhere")))
             case "closes":
@@ -76,33 +81,35 @@ class Receiver:
                 return None
             case "slow":
                 time.sleep(1.0)
-        subscription, secret = self._secrets[request.path]
+        if request.path not in self._secrets:
+            return _answer(request, 503)  # it is only just being made
+        subscription, secret, tenant = self._secrets[request.path]
         try:
             Webhook(secret).verify(body, {name.lower(): value for name, value in request.headers.items()})
         except Exception as error:
             self.bad_signatures.append(f"{subscription}: {error}")
             return _answer(request, 400)
-        self._take(subscription, json.loads(body), asked, request.headers["webhook-id"])
-        if self.behaviour == "endless body":
+        self._take(subscription, tenant, json.loads(body), asked, request.headers["webhook-id"])
+        if behaviour == "endless body":
             return _answer_for_ever(request)
         return _answer(request, 204)
 
-    def _take(self, subscription: str, posted: dict[str, Any], asked: float, message: str) -> None:
+    def _take(self, subscription: str, tenant: str, posted: dict[str, Any], asked: float, message: str) -> None:
         """Before the answer: an answer that is lost on its way was received all the same."""
         notification = posted.get("data", posted)
-        event = notification["event"]
+        source, id_, record = identified(notification["event"])
         self._writer.write(
             Delivery(
                 subscription,
-                "default",
+                tenant,
                 "webhook",
                 f"{message}@{asked}",
                 asked,
                 now(),
                 notification["position"],
-                event["source"],
-                event["id"],
-                event["data"],
+                source,
+                id_,
+                record,
             )
         )
 

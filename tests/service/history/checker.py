@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from .history import History
-from .invariants import INVARIANTS, recovery_seconds
+from .invariants import INVARIANTS, TIMED, recovery_seconds
 from .records import Record, read
 
 MOST_LINES = 200  # of one invariant: the first ones tell what is wrong
@@ -37,11 +37,13 @@ class Report:
         return "\n".join([head, *map(str, self.violations)])
 
 
-def check(records: Iterable[Record]) -> Report:
+def check(records: Iterable[Record], *, timed: bool = True) -> Report:
+    """With `timed` also what speaks of seconds, which depend on the machine as well."""
     history = History(records)
     violations = [
         Violation(name, line)
         for name, invariant in INVARIANTS.items()
+        if timed or name not in TIMED
         for line in islice(invariant(history), MOST_LINES)
     ]
     outcomes = Counter(event.outcome for event in history.events.values())
@@ -49,5 +51,5 @@ def check(records: Iterable[Record]) -> Report:
     return Report(outcomes, len(history.deliveries), violations, recoveries)
 
 
-def check_files(paths: Iterable[Path]) -> Report:
-    return check(read(paths))
+def check_files(paths: Iterable[Path], *, timed: bool = True) -> Report:
+    return check(read(paths), timed=timed)

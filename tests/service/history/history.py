@@ -16,7 +16,21 @@ from functools import cached_property
 from typing import Any
 
 from .judge import Predicate, holds
-from .records import Ack, Change, Dead, Delivery, Fault, Limit, LogEnds, Logged, Outcome, Publish, Record, Sample
+from .records import (
+    Ack,
+    Change,
+    Dead,
+    Delivery,
+    Fault,
+    Limit,
+    LogEnds,
+    Logged,
+    Outcome,
+    Phase,
+    Publish,
+    Record,
+    Sample,
+)
 
 Key = tuple[str, str, str, str]  # tenant, domain, source and id of an event
 
@@ -139,6 +153,7 @@ class History:
         self.logged: list[Logged] = sorted(by_kind[Logged], key=lambda one: one.position)
         self.log_ends: list[LogEnds] = by_kind[LogEnds]
         self.faults: list[Fault] = by_kind[Fault]
+        self.phases: list[Phase] = by_kind[Phase]
         self.samples: list[Sample] = by_kind[Sample]
         self.limits: list[Limit] = by_kind[Limit]
         self.events = self._events(by_kind[Publish])
@@ -179,9 +194,9 @@ class History:
             last[id] = positions[-1]
 
     def _stage(self, change: Change) -> Stage | None:
-        if change.outcome == "refused" or change.action not in ("create", "change", "delete"):
+        if change.outcome == "refused" or change.action not in ("create", "change", "delete", "expire"):
             return None
-        if change.action == "delete":
+        if change.action in ("delete", "expire"):
             predicate, text = None, "inactive"
         else:
             assert change.predicate is not None, f"{change.subscription}: the workload wrote no predicate down"

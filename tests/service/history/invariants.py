@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -9,14 +10,21 @@ from itertools import pairwise
 from .history import Event, History, Key, Subscription
 from .records import Delivery, Fault
 
+TOO_MANY = "wait to be matched"  # what a refusal says when a domain's events wait
+TIME_SECONDS = 2.0  # by which two clocks of a machine may differ
+BESIDE_TIMES, BESIDE_SECONDS = 3.0, 1.0  # how much later than alone a tenant's events may come while others work
+
 
 def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
     """Every acked event × every subscription active at its position that matches: delivered, or dead with a reason."""
     got = {(one.subscription, one.position) for one in history.deliveries}
     dead = {(one.subscription, one.position): one.reason for one in history.dead}
+    logged = {one.position for one in history.logged}
     for place, reason in dead.items():
         if not reason.strip():
             yield f"subscription {place[0]}: the dead letter at position {place[1]} has no reason"
+        if "retention" in reason and place[1] in logged:
+            yield f"subscription {place[0]}: position {place[1]} is dead ({reason}), and the log has it"
     by_domain: dict[tuple[str, str], list[Subscription]] = defaultdict(list)
     for subscription in history.subscriptions.values():
         yield from _starts_too_late(history, subscription)
@@ -94,6 +102,13 @@ def _starts_too_early(history: History, subscription: Subscription) -> Iterator[
                     f"subscription {subscription.id}: {change.action} was answered with position {change.filter_from}, "
                     f"but an event answered before it was sent is at position {lowest - 1:.0f}"
                 )
+        if change.since is not None and change.replay_from is not None:
+            lowest, _ = history.moments.bounds(change.since - TIME_SECONDS, change.answered)
+            if change.replay_from < lowest:
+                yield (
+                    f"subscription {subscription.id}: history since {change.sent - change.since:.1f} s before it was "
+                    f"asked for begins at position {change.replay_from}, but position {lowest - 1:.0f} is older"
+                )
 
 
 def i3_publishers_keep_their_order(history: History) -> Iterator[str]:
@@ -150,6 +165,8 @@ def i4_the_log_is_whole(history: History) -> Iterator[str]:
     for event in history.acked:
         assert event.position is not None
         found = logged.get(event.position)
+        if found is None and history.log_ends[-1].retained and event.position < start:
+            continue
         if found is None:
             yield f"event {event} was acked at position {event.position}, where the log has nothing"
         elif (found.tenant, found.domain, found.source, found.id) != event.key or found.event != event.data:
@@ -199,6 +216,9 @@ def i6_an_unknown_outcome_is_none_or_one(history: History) -> Iterator[str]:
             for attempt in event.attempts
             if attempt.outcome == "acked" and attempt.position is not None
         }
+        bodies = [attempt.event for attempt in event.attempts if attempt.outcome == "acked"]
+        if any(body != bodies[0] for body in bodies):
+            yield f"event {event} was acked with two bodies: {bodies[0]} and another"
         if len(positions) > 1:
             yield f"event {event}, {event.outcome}, is at positions {', '.join(map(str, sorted(positions)))}"
         if positions and event.outcome == "refused":
@@ -216,7 +236,8 @@ def i7_recovery_is_bounded(history: History) -> Iterator[str]:
 
 
 def i8_sizes_are_bounded(history: History) -> Iterator[str]:
-    """Memory and queues stay below their limits, and were looked at."""
+    """Memory and queues stay below their limits, were looked at, and are not called full when they are empty."""
+    yield from _refused_for_nothing(history)
     largest: dict[str, float] = {}
     for sample in history.samples:
         largest[sample.what] = max(largest.get(sample.what, 0.0), sample.size)
@@ -225,6 +246,56 @@ def i8_sizes_are_bounded(history: History) -> Iterator[str]:
             yield f"{limit.what} has a limit of {limit.largest:,.0f}, and was never measured"
         elif largest[limit.what] > limit.largest:
             yield f"{limit.what} reached {largest[limit.what]:,.0f}, and {limit.largest:,.0f} are allowed"
+
+
+def _refused_for_nothing(history: History) -> Iterator[str]:
+    """Too many events of a domain wait to be matched, it is said, and all that it had were delivered before."""
+    first: dict[Key, float] = {}
+    for one in history.deliveries:
+        event = _event_of(history, one)
+        if event is not None:
+            first.setdefault(event.key, one.received)
+    for event in history.events.values():
+        for attempt in event.attempts:
+            if attempt.outcome != "refused" or TOO_MANY not in attempt.reason:
+                continue
+            before = [
+                other
+                for other in history.acked
+                if other.key[:2] == event.key[:2]
+                and other.acked is not None
+                and other.acked.answered is not None
+                and other.acked.answered < attempt.sent
+            ]
+            if all(first.get(other.key, math.inf) < attempt.sent for other in before):
+                yield (
+                    f"event {event} was refused ({attempt.reason}) when all {len(before)} events of its domain "
+                    "had been delivered"
+                )
+
+
+def i9_a_tenant_beside_others_is_served_as_if_alone(history: History) -> Iterator[str]:
+    """What it publishes within its quotas is never refused, and is delivered about as soon as when it was alone."""
+    for phase in history.phases:
+        if phase.name == "beside":
+            for event in history.events.values():
+                for attempt in event.attempts:
+                    if (
+                        attempt.tenant == phase.tenant
+                        and phase.began <= attempt.sent <= phase.ended
+                        and attempt.outcome == "refused"
+                    ):
+                        yield f"tenant {phase.tenant} was refused event {event} while others were at work"
+            alone = delivery_seconds(history, phase.tenant, "alone")
+            beside = delivery_seconds(history, phase.tenant, "beside")
+            allowed = BESIDE_TIMES * percentile(alone, 0.99) + BESIDE_SECONDS
+            if not alone or not beside:
+                yield f"tenant {phase.tenant} got nothing that was published while it was alone, or beside others"
+            elif percentile(beside, 0.99) > allowed:
+                yield (
+                    f"tenant {phase.tenant}: p99 from publishing to delivery was {percentile(beside, 0.99):.2f} s "
+                    f"beside others and {percentile(alone, 0.99):.2f} s alone; {allowed:.2f} s are allowed"
+                )
 
 
 INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
@@ -236,7 +307,28 @@ INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
     "I6": i6_an_unknown_outcome_is_none_or_one,
     "I7": i7_recovery_is_bounded,
     "I8": i8_sizes_are_bounded,
+    "I9": i9_a_tenant_beside_others_is_served_as_if_alone,
 }
+TIMED = frozenset(("I7", "I9"))  # which speak of seconds, and so of the machine too
+
+
+def delivery_seconds(history: History, tenant: str, phase: str) -> list[float]:
+    """From publishing to the first delivery, of what a tenant published in a phase, in order of size."""
+    first: dict[Key, float] = {}
+    for one in history.deliveries:
+        event = _event_of(history, one)
+        if event is not None and event.acked is not None and event.key[0] == tenant:
+            first.setdefault(event.key, one.received - event.acked.sent)
+    during = [(one.began, one.ended) for one in history.phases if (one.name, one.tenant) == (phase, tenant)]
+    return sorted(
+        seconds
+        for key, seconds in first.items()
+        if any(began <= history.events[key].first.sent <= ended for began, ended in during)
+    )
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
 
 
 def recovery_seconds(history: History, fault: Fault) -> float | None:
@@ -245,9 +337,13 @@ def recovery_seconds(history: History, fault: Fault) -> float | None:
     for one in history.deliveries:
         if one.received >= fault.over and one.tenant not in first and fault.channel in (None, one.channel):
             event = _event_of(history, one)
-            if event is not None and event.first.sent >= fault.over:
+            if event is not None and event.first.sent >= fault.over and _counts(fault, event):
                 first[one.tenant] = one.received - fault.over
     return max(first.values(), default=None)
+
+
+def _counts(fault: Fault, event: Event) -> bool:
+    return fault.tenant in (None, event.key[0]) and fault.domain in (None, event.key[1])
 
 
 def _event_of(history: History, one: Delivery) -> Event | None:

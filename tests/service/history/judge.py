@@ -3,12 +3,13 @@
     ["and", [">", "price", 10], ["in", "symbol", ["A", "B"]]]
 
 A missing or null attribute makes a comparison unknown (None), and "and", "or", "not" are SQL's over three values.
+A workload whose filters say more adds a word of its own to MEANINGS.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Predicate = list[Any]
@@ -16,6 +17,8 @@ Predicate = list[Any]
 _COMPARISONS = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+
+MEANINGS: dict[str, Callable[[list[Any], Mapping[str, Any]], bool | None]] = {}  # word → worth of what follows it
 
 
 def holds(predicate: Predicate, record: Mapping[str, Any]) -> bool:
@@ -36,6 +39,8 @@ def sql(predicate: Predicate) -> str:
             return f"{name} IS NULL"
         case ["in", name, values]:
             return f"{name} IN ({', '.join(map(_literal, values))})"
+        case ["like", name, pattern]:
+            return f"{name} LIKE {_literal(pattern)}"
         case [comparison, name, value] if comparison in _COMPARISONS:
             return f"{name} {comparison} {_literal(value)}"
     raise ValueError(f"no predicate: {predicate}")
@@ -62,7 +67,30 @@ def _worth(predicate: Predicate, record: Mapping[str, Any]) -> bool | None:
         case [comparison, name, constant] if comparison in _COMPARISONS:
             value = record.get(name)
             return None if value is None else bool(_COMPARISONS[comparison](value, constant))
+        case ["like", name, pattern]:
+            value = record.get(name)
+            return None if value is None else _like(value, pattern)
+        case [word, *rest] if word in MEANINGS:
+            return MEANINGS[word](rest, record)
     raise ValueError(f"no predicate: {predicate}")
+
+
+def _like(text: str, pattern: str) -> bool:
+    """`%` is any text, `_` any character; nothing is escaped. The last `%` is the only one to go back to."""
+    at = of = 0
+    star, resume = -1, 0
+    while at < len(text):
+        if of < len(pattern) and pattern[of] == "%":
+            star, resume = of, at
+            of += 1
+        elif of < len(pattern) and pattern[of] in ("_", text[at]):
+            at, of = at + 1, of + 1
+        elif star >= 0:
+            resume += 1
+            at, of = resume, star + 1
+        else:
+            return False
+    return all(character == "%" for character in pattern[of:])
 
 
 def _literal(value: Any) -> str:

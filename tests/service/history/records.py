@@ -33,13 +33,14 @@ class Publish:
     answered: float | None
     outcome: Outcome
     position: int | None = None
+    reason: str = ""  # of a refusal, in the service's words
 
 
 @dataclass(frozen=True)
 class Change:
-    """A subscription created, changed, paused, resumed, deleted, or seen to be disabled."""
+    """A subscription created, changed, paused, resumed, deleted, or seen to be expired or disabled."""
 
-    action: Literal["create", "change", "pause", "resume", "delete", "disable"]
+    action: Literal["create", "change", "pause", "resume", "delete", "expire", "disable"]
     subscription: str
     tenant: str
     domain: str
@@ -50,6 +51,7 @@ class Change:
     predicate: list[Any] | None = None
     filter_from: int | None = None  # what was answered: the position from which on the filter holds
     replay_from: int | None = None  # of create: history from here on was asked for
+    since: float | None = None  # of create: history since this moment was asked for
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class LogEnds:
 
     start: int
     end: int
+    retained: bool = False  # by limits, so that what is before `start` may be gone
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,18 @@ class Fault:
     over: float
     bound_seconds: float
     channel: str | None = None  # that it struck: what comes by another is no recovery
+    tenant: str | None = None  # whose deliveries count; None: everybody's
+    domain: str | None = None
+
+
+@dataclass(frozen=True)
+class Phase:
+    """While a tenant is alone, or beside others that do whatever they may, with nothing broken."""
+
+    name: Literal["alone", "beside"]
+    tenant: str
+    began: float
+    ended: float
 
 
 @dataclass(frozen=True)
@@ -137,10 +152,10 @@ class Limit:
     largest: float
 
 
-Record: TypeAlias = Publish | Change | Delivery | Ack | Dead | Logged | LogEnds | Fault | Sample | Limit
+Record: TypeAlias = Publish | Change | Delivery | Ack | Dead | Logged | LogEnds | Fault | Phase | Sample | Limit
 
 _KINDS: dict[str, type[Record]] = {
-    kind.__name__: kind for kind in (Publish, Change, Delivery, Ack, Dead, Logged, LogEnds, Fault, Sample, Limit)
+    kind.__name__: kind for kind in (Publish, Change, Delivery, Ack, Dead, Logged, LogEnds, Fault, Phase, Sample, Limit)
 }
 
 

@@ -24,6 +24,7 @@ from .records import (
     Limit,
     LogEnds,
     Logged,
+    Phase,
     Publish,
     Record,
     Sample,
@@ -162,6 +163,28 @@ PLANTED: dict[str, tuple[list[Record], str]] = {
         changed(event(1, 20, position=0), position=9),
         "I3 publisher p: #1 is at position 9, and #2 at 1",
     ),
+    "I2 history of before the time that was asked for": (
+        [*CLEAN, replace(CREATED, subscription="t", sent=6.6, answered=6.7, filter_from=4, replay_from=1, since=6.6)],
+        "I2 subscription t: history since 0.0 s before it was asked for begins at position 1, but position 2 is older",
+    ),
+    "I1 dead by retention, and there": (
+        changed(Dead("s", 3, "410 Gone"), reason="removed by retention"),
+        "I1 subscription s: position 3 is dead (removed by retention), and the log has it",
+    ),
+    "I6 acked with two bodies": (
+        [*CLEAN, event(6, 51, position=3, sent=8)],
+        "I6 event p#6 (a.quotes /p 6) was acked with two bodies: {'price': 50} and another",
+    ),
+    "I9 refused beside others": (
+        [*CLEAN, Phase("alone", "a", 0, 3), Phase("beside", "a", 6.5, 9)],
+        "I9 tenant a was refused event p#7 (a.quotes /p 7) while others were at work",
+    ),
+    "I9 slow beside others": (
+        [*CLEAN, Phase("alone", "a", 3.5, 4.5), Phase("beside", "a", 0, 3.2),
+         event(20, 99, position=4, sent=3.6), logged(20, 99, 4), LogEnds(0, 5),
+         delivery(20, 99, 4, at=3.9, request="r9")],
+        "I9 tenant a: p99 from publishing to delivery was 49.00 s beside others and 0.30 s alone; 1.90 s are allowed",
+    ),
     "I4 a gap in the log": (without(logged(2, 5, 1)), "I4 the log from 0 to 4 has nothing at position 1"),
     "I4 a wrong checksum": (changed(logged(2, 5, 1), intact=False), "I4 the log's checksum at position 1 is wrong"),
     "I4 an acked event cut off": (
@@ -209,6 +232,11 @@ PLANTED: dict[str, tuple[list[Record], str]] = {
         "I7 fault 'gateway killed': nothing that was published after it was ever delivered",
     ),
     "I8 too large": (changed(Sample("memory", 99, 1), size=101), "I8 memory reached 101, and 100 are allowed"),
+    "I8 said to be full when nothing waits": (
+        [CREATED, event(1, 20, position=0), delivery(1, 20, 0), logged(1, 20, 0), LogEnds(0, 1),
+         replace(event(8, 70, position=None, outcome="refused", sent=60), reason="9 events wait to be matched")],
+        "I8 event p#8 (a.quotes /p 8) was refused (9 events wait to be matched) when all 1 events",
+    ),
     "I8 never looked at": (without(Sample("memory", 99, 1)), "I8 memory has a limit of 100, and was never measured"),
 }  # fmt: skip
 
@@ -232,6 +260,27 @@ def test_a_filter_changed_to_itself_holds_since_it_did() -> None:
     assert not any(one.startswith("I2") for one in lines([*CLEAN, again]))
     other = changed_at(45, "change", filter="price > 5", predicate=[">", "price", 5], filter_from=0)
     assert any(one.startswith("I2") for one in lines([*CLEAN, other]))
+
+
+def test_what_retention_has_removed_is_owed_by_the_log_no_more_but_to_subscribers() -> None:
+    kept = [one for one in CLEAN if not (isinstance(one, Logged) and one.position < 2) and one != LogEnds(0, 4)]
+    assert any(one.startswith("I4") for one in lines([*kept, LogEnds(2, 4)]))
+    retained = [*kept, LogEnds(2, 4, retained=True)]
+    assert not any(one.startswith("I4") for one in lines(retained))
+    missed = [one for one in retained if not (isinstance(one, Delivery) and one.position == 0)]
+    assert any(one.startswith("I1") for one in lines(missed))
+
+
+def test_an_expired_subscription_is_owed_what_was_sent_before_its_time() -> None:
+    lost = [one for one in CLEAN if not isinstance(one, Delivery | Ack | Dead)]
+    assert any(one.startswith("I1") for one in lines([*lost, changed_at(60, "expire")]))
+    assert not any(one.startswith("I1") for one in lines([*lost, changed_at(0.3, "expire")]))
+
+
+def test_what_speaks_of_seconds_is_judged_only_where_that_is_asked_for() -> None:
+    slow = [*CLEAN, Phase("alone", "a", 0, 3), Phase("beside", "a", 6.5, 9)]
+    assert {one.invariant for one in check(slow).violations} == {"I7", "I9"}
+    assert check(slow, timed=False).violations == []
 
 
 def test_what_was_not_read_to_its_end_owes_nothing() -> None:
@@ -303,6 +352,11 @@ def test_the_command_prints_the_report_and_fails_where_there_are_violations(tmp_
         (["not", ["and", [">", "price", 3], ["=", "symbol", "A"]]], {"symbol": "B"}, True),
         (["null", "price"], {"symbol": "B"}, True),
         (["in", "symbol", ["A", "B"]], {"symbol": "B"}, True),
+        (["like", "symbol", "%b_"], {"symbol": "abbc"}, True),
+        (["like", "symbol", "%b_"], {"symbol": "abbcd"}, False),
+        (["like", "symbol", "a%%"], {"symbol": "a"}, True),
+        (["like", "symbol", "%"], {}, False),
+        (["like", "symbol", "%a" * 3], {"symbol": "xaya"}, False),
     ],
 )
 def test_the_judge_has_three_values(predicate: list[Any], record: dict[str, Any], worth: bool) -> None:

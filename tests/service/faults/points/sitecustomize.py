@@ -6,6 +6,9 @@ without a line in the service itself. When a module of POINTS is loaded, its fun
 whether the point is armed, which is a file of its name in the folder that TIDINGS_FAULT_POINTS names; the first to
 rename that file to `<name>.held` has come to the point, and stays there until it is killed or let go (the file is
 removed), or whoever started it is gone.
+
+TIDINGS_FAULT_HOOKS names files of Python that are run here too, each with a function `after(module, change)`: when
+that module is loaded, `change` is called with it.
 """
 
 import functools
@@ -57,30 +60,47 @@ def wrapped(function, armed, when):
     return wrapper
 
 
-class Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of POINTS as Python does, and wraps what they define."""
+CHANGES = {}  # name of a module → what is called with it when it is loaded
 
-    def __init__(self, folder):
-        self.folder = folder
+
+def after(module, change):
+    CHANGES.setdefault(module, []).append(change)
+
+
+def wrap(point, folder):
+    """Hold whoever comes to a point."""
+    module, name, when = POINTS[point]
+    *owners, function = name.split(".")
+
+    def change(loaded):
+        owner = functools.reduce(getattr, owners, loaded)
+        setattr(owner, function, wrapped(getattr(owner, function), os.path.join(folder, point), when))
+
+    after(module, change)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of CHANGES as Python does, and changes what they define."""
 
     def find_spec(self, name, path=None, target=None):
-        points = [point for point, (module, _, _) in POINTS.items() if module == name]
-        if not points:
+        if name not in CHANGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         load = spec.loader.exec_module
 
         def exec_module(module):
             load(module)
-            for point in points:
-                *owners, function = POINTS[point][1].split(".")
-                owner = functools.reduce(getattr, owners, module)
-                armed = os.path.join(self.folder, point)
-                setattr(owner, function, wrapped(getattr(owner, function), armed, POINTS[point][2]))
+            for change in CHANGES[name]:
+                change(module)
 
         spec.loader.exec_module = exec_module
         return spec
 
 
 if "TIDINGS_FAULT_POINTS" in os.environ:
-    sys.meta_path.insert(0, Finder(os.environ["TIDINGS_FAULT_POINTS"]))
+    for named in POINTS:
+        wrap(named, os.environ["TIDINGS_FAULT_POINTS"])
+    for hook in filter(None, os.environ.get("TIDINGS_FAULT_HOOKS", "").split(os.pathsep)):
+        with open(hook) as file:
+            exec(compile(file.read(), hook, "exec"), {"after": after, "__name__": "hook"})
+    sys.meta_path.insert(0, Finder())

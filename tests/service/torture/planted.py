@@ -1,0 +1,43 @@
+"""Bugs that were real, put back into a service that serves here, each with the shortest schedule that finds it.
+
+What is put back is in `hooks/planted.py`, which every process of the service runs at its start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .schedule import Schedule, generate
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A bug by its row, what it did, and what finds it."""
+
+    row: str
+    what: str
+    motif: str
+    seed: int = 1
+    options: tuple[str, ...] = ()
+    mends: bool = False  # the service is to live with it: no promise is broken
+
+
+PLANTED = {
+    bug.row: bug
+    for bug in (
+        Planted("1", "a domain that has no event yet dies at an ordinary restart", "quiet_domain"),
+        Planted("2", "an event is dead as removed by retention though the log has it", "large_between"),
+        Planted("3", "one accepted filter stops its domain for good", "limit_filter", seed=5),
+        Planted("4", "a stream acknowledges what its client never read", "dying_reader"),
+        Planted("5", "an attribute of a name that the service uses stops its domain", "odd_names", seed=18),
+        Planted("6", "after a restart nothing is taken although nothing waits", "busy_restart"),
+        Planted("aside", "a filter that fails while matching is set aside", "limit_filter", seed=5, mends=True),
+        Planted("7", "one append with the clock ahead dates all later ones", "clock_jump", seed=2),
+    )
+}
+
+
+def schedule_of(row: str, seed: int | None = None) -> Schedule:
+    """The motif that finds a bug, and nothing else."""
+    bug = PLANTED[row]
+    return generate(bug.seed if seed is None else seed, 60.0, only=[bug.motif], timed=False, options=bug.options)

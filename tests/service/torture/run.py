@@ -1,0 +1,255 @@
+"""A schedule from start to end: serve, act, settle, stop, read the log, check."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidings.client import ServiceError
+from tidings.store.catalogue import Catalogue
+
+from ..faults import damage
+from ..faults.process import Served
+from ..faults.run import LIMITS, KeptWriter, Size
+from ..faults.webhook import Receiver
+from ..faults.workload import ATTRIBUTES, DOMAIN, Publisher, Subscriber, client_of
+from ..history.checker import Report, check_files
+from ..history.history import History
+from ..history.invariants import delivery_seconds, percentile
+from ..history.records import Delivery, Fault, Limit, LogEnds, Phase, now
+from . import meaning
+from .motifs import TENANTS
+from .schedule import Schedule, kinds
+from .world import RESTART_BOUND, STEADY, Tenant, World
+
+assert meaning.interpreted  # the checker's judge knows filters by their texts
+HOOKS = Path(__file__).parent / "hooks"
+SETTINGS = {
+    "WebhookSettings": {
+        "backoff_seconds": [0.5, 1, 2, 4] + [5] * 30,
+        "probe_seconds": 2.0,
+        "max_retry_after_seconds": 5.0,
+    },
+    "Settings": {"retain_seconds": 2.0},
+}
+DISK_MEGABYTES = 1500
+IDLE_SECONDS = 180.0
+SETTLE_SECONDS = 120.0
+MAX_LAG = 2000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a schedule."""
+
+    schedule: Schedule
+    report: Report
+    seconds: float
+    notes: list[str]
+    records: Path
+    refusals: list[str]
+    p99_alone_seconds: float | None = None
+    p99_beside_seconds: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "seed": self.schedule.seed,
+            "seconds": round(self.seconds),
+            "options": " ".join(self.schedule.options),
+            "actions": kinds(self.schedule),
+            "motifs": self.schedule.motifs,
+            "events": sum(self.report.outcomes.values()),
+            "acknowledged": self.report.outcomes["acked"],
+            "notifications": self.report.deliveries,
+            "violations": len(self.report.violations),
+            "refused_requests": len(self.refusals),
+            "faults": len(self.report.recoveries),
+            "slowest_recovery_seconds": round(max((s or 0 for s in self.report.recoveries.values()), default=0), 1),
+            "p99_alone_seconds": _rounded(self.p99_alone_seconds),
+            "p99_beside_seconds": _rounded(self.p99_beside_seconds),
+        }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None or seconds != seconds else round(seconds, 2)
+
+
+def torture(
+    schedule: Schedule, folder: Path, *, planted: str | None = None, settle_seconds: float = SETTLE_SECONDS
+) -> Outcome:
+    """Carry a schedule out in a folder, which keeps the histories, the data and what the service said."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "schedule.txt").write_text("\n".join(schedule.lines()) + "\n")
+    began = time.monotonic()
+    with _world(schedule, folder, planted) as world:
+        _act(world, schedule)
+        _settle(world, settle_seconds)
+        report = _finish(world, schedule)
+        history = History(world.writer.records)
+        return Outcome(
+            schedule, report, time.monotonic() - began, world.notes, world.writer.path, world.refusals,
+            percentile(delivery_seconds(history, STEADY, "alone"), 0.99) if schedule.alone_seconds else None,
+            percentile(delivery_seconds(history, STEADY, "beside"), 0.99) if schedule.alone_seconds else None,
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _world(schedule: Schedule, folder: Path, planted: str | None) -> Iterator[World]:
+    clock = folder / "clock"
+    clock.write_text("0")
+    environment = {"TIDINGS_CLOCK": str(clock), "TIDINGS_TORTURE_SETTINGS": json.dumps(SETTINGS)}
+    hooks = [HOOKS / "clock.py", HOOKS / "settings.py"]
+    if planted is not None:
+        environment["TIDINGS_PLANTED"] = planted
+        hooks.append(HOOKS / "planted.py")
+    with contextlib.ExitStack() as opened:
+        disk: Path | None = None
+        if any(action["do"] == "fill_disk" for action in schedule.actions) and damage.can_mount():
+            disk = folder / "disk"
+            opened.enter_context(damage.small_disk(disk, DISK_MEGABYTES))
+        options = ("--max-lag", str(MAX_LAG), *schedule.options)
+        served = Served((disk or folder) / "data", options=options, hooks=hooks, environment=environment)
+        served.output = folder / "data.log"
+        writer = KeptWriter(folder / "history.jsonl")
+        opened.callback(writer.close)
+        opened.callback(served.kill)
+        served.start()
+        with Catalogue(served.data / "catalogue.sqlite") as catalogue:
+            tokens = {name: catalogue.create_token(name) for name in (STEADY, *TENANTS)}
+        clients = {
+            name: opened.enter_context(client_of(served.url, token, timeout=30)) for name, token in tokens.items()
+        }
+        receiver = Receiver(writer)
+        opened.callback(receiver.close)
+        subscribers = {name: Subscriber(client, writer, name) for name, client in clients.items()}
+        world = World(
+            folder, served, Size(), writer, clients, subscribers, receiver, tokens=tokens, clock=clock, disk=disk
+        )
+        opened.callback(_stop, world)
+        for name in TENANTS:
+            world.tenants[name] = Tenant(name, world)
+            world.tenants[name].start()
+        stopped = threading.Event()
+        sampler = threading.Thread(target=world.sample, args=(stopped,), daemon=True)
+        opened.callback(sampler.join)
+        opened.callback(stopped.set)
+        writer.write(*(Limit(what, largest) for what, largest in LIMITS.items()))
+        sampler.start()
+        yield world
+
+
+def _stop(world: World) -> None:
+    with contextlib.suppress(AssertionError):
+        world.stop_workers()
+
+
+def _act(world: World, schedule: Schedule) -> None:
+    """Carry out every action when its time has come, or as soon after as can be."""
+    client = world.clients[STEADY]
+    client.put_domain(DOMAIN, ATTRIBUTES)
+    for predicate in (["true"], [">", "price", 50], ["in", "symbol", ["OIL", "TEA"]]):
+        world.add_puller(predicate, STEADY)
+    publisher = Publisher(STEADY, client, world.writer, tenant=STEADY, batch=2, pause_seconds=0.3)
+    world.publishers.append(publisher)
+    publisher.start()
+    world.wait_until(lambda: any(isinstance(one, Delivery) for one in world.writer.records), 180.0)
+    start = time.monotonic()
+    for action in schedule.actions:
+        time.sleep(max(0.0, start + action["at"] - time.monotonic()))
+        world.act(action)
+    time.sleep(max(0.0, start + min(schedule.seconds, _last(schedule)) - time.monotonic()))
+    if schedule.alone_seconds:
+        alone, beside = start + schedule.alone_seconds, start + schedule.alone_seconds + schedule.beside_seconds
+        first = min((fault.began for fault in world.broken), default=beside)
+        world.writer.write(Phase("alone", STEADY, start, alone), Phase("beside", STEADY, alone, min(beside, first)))
+
+
+def _last(schedule: Schedule) -> float:
+    return max((float(action["at"]) for action in schedule.actions), default=0.0)
+
+
+def _settle(world: World, seconds: float) -> None:
+    """Nothing is broken, everybody reads, and each domain takes one event more, which is delivered."""
+    world.whole_again()
+    until = time.monotonic() + IDLE_SECONDS
+    while not world.is_idle and time.monotonic() < until:
+        time.sleep(0.2)
+    if not world.is_idle:
+        world.notes.append(f"tenants were not done after {IDLE_SECONDS:g} s")
+    _write_faults(world)
+    ended = now()
+    for tenant, domain in sorted(world.domains):
+        _witness(world, tenant, domain, ended)
+    _see_states(world)
+    world.drain(seconds)
+
+
+def _write_faults(world: World) -> None:
+    """Faults of which nothing else broke before recovery was due; others count as part of the next."""
+    for number, fault in enumerate(world.broken):
+        later = world.broken[number + 1 :]
+        if not later or later[0].began > fault.over + fault.bound_seconds:
+            named = Fault(f"{number + 1}: {fault.name}", fault.began, fault.over, fault.bound_seconds, tenant=STEADY)
+            world.faults.append(named)
+            world.writer.write(named)
+
+
+def _witness(world: World, tenant: str, domain: str, since: float) -> None:
+    """A subscription to everything, and one event: a domain that is there takes and delivers it."""
+    sender = world.sender(tenant, domain)
+    id_ = f"witness-{tenant}-{domain}"
+    try:
+        world.carry_out(
+            {"do": "subscribe", "tenant": tenant, "domain": domain, "id": id_, "mode": "pull",
+             "filter": {"text": "TRUE", "predicate": ["true"]}}
+        )  # fmt: skip
+    except ServiceError as error:
+        if error.status == 404:
+            return  # it was deleted, or never made
+        world.notes.append(f"{tenant}.{domain} takes no subscription: {error}")
+    sender.publish_one()
+    world.writer.write(Fault(f"the end, in {tenant}.{domain}", since, since, RESTART_BOUND, None, tenant, domain))
+
+
+def _see_states(world: World) -> None:
+    """Write down what the service says of subscriptions that it delivers no more.
+
+    One whose receiver said that it is gone is owed nothing more. One that was set aside because its filter fails
+    (state `failed`) is owed what it misses as dead letters, which the checker takes as it takes all others.
+    """
+    for tenant, subscriber in world.subscribers.items():
+        for id_ in subscriber.made.keys() - world.gone:
+            with contextlib.suppress(ServiceError):
+                state = world.clients[tenant].subscription(id_).state
+                if state == "disabled" and id_ in world.receiver.gone:
+                    subscriber.saw_disabled(id_)
+                elif state not in ("active", "expired", "paused"):
+                    world.notes.append(f"subscription {id_} is {state}")
+
+
+def _finish(world: World, schedule: Schedule) -> Report:
+    """Stop the service as a user does, read the log, and check everything."""
+    with contextlib.suppress(Exception):
+        health = world.clients[STEADY].health().json
+        if health["status"] != "ok":
+            world.notes.append(f"health: {health}"[:500])
+    world.stop_workers()
+    status = world.served.stop()
+    if status != 0:
+        world.notes.append(f"the service ended with status {status}: {world.served.said(500)}")
+    world.write_log()
+    if schedule.retains:
+        ends = [one for one in world.writer.records if isinstance(one, LogEnds)]
+        world.writer.write(*(LogEnds(one.start, one.end, retained=True) for one in ends))
+    world.notes += [f"wrong signature: {bad}" for bad in world.receiver.bad_signatures[:3]]
+    report = check_files([world.writer.path], timed=bool(schedule.alone_seconds))
+    if report.violations and world.disk is not None:  # which is a file system that goes with this run
+        shutil.copytree(world.served.data, world.folder / "data", ignore_dangling_symlinks=True)
+    return report

@@ -1,0 +1,104 @@
+"""A seed ─► a list of timed actions, as plain data: printed, cut short, carried out.
+
+    0 s          ALONE_SECONDS                 a third of what is left                        the end
+    │ alone        │ beside                      │ broken                                       │
+      the steady      others do whatever they      the same, while processes are killed,
+      tenant only     may; nothing is broken       the disk is full, the clock jumps
+
+A schedule is many motifs, each a short story of its own, begun at random and so mixed with each other.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .motifs import BROKEN, MOTIFS, Action, Names
+
+ALONE_SECONDS = 20.0
+BESIDE_SHARE = 0.4  # of what is left after that
+A_MOTIF_EVERY_SECONDS = 5.0
+RETENTIONS: tuple[tuple[str, ...], ...] = ((), ("--retain", "2mb"), ("--retain", "30s"))
+PLACEMENTS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("--adapt-every", "15"),
+    ("--adapt-every", "10", "--placement", "bluedove"),
+)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    seed: int
+    seconds: float
+    actions: list[Action]
+    options: tuple[str, ...] = ()  # of `tidings serve`
+    alone_seconds: float = 0.0  # 0: nothing is judged that speaks of seconds
+    beside_seconds: float = 0.0
+    motifs: dict[str, int] = field(default_factory=dict)  # how often each is in it
+
+    @property
+    def retains(self) -> bool:
+        return "--retain" in self.options
+
+    def until(self, count: int | None) -> Schedule:
+        """Only the first actions."""
+        if count is None:
+            return self
+        return Schedule(
+            self.seed, self.seconds, self.actions[:count], self.options, self.alone_seconds, self.beside_seconds,
+            self.motifs,
+        )  # fmt: skip
+
+    def lines(self) -> list[str]:
+        return [
+            f"{number:4} {action['at']:7.2f} s  {action['do']:<12} {_shown(action)}"
+            for number, action in enumerate(self.actions, start=1)
+        ]
+
+
+def _shown(action: Action) -> str:
+    rest = {name: value for name, value in action.items() if name not in ("at", "do", "motif")}
+    text = json.dumps(rest, ensure_ascii=False)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def generate(
+    seed: int, seconds: float, *, only: Sequence[str] = (), without: Sequence[str] = (), timed: bool = True,
+    options: tuple[str, ...] | None = None,
+) -> Schedule:  # fmt: skip
+    """The schedule of a seed; `only` these motifs, each once and from the start, is for a bug that is known."""
+    draw = random.Random(seed)
+    names = Names(draw)
+    chosen = draw.choice(RETENTIONS) + draw.choice(PLACEMENTS) if options is None else options
+    alone = ALONE_SECONDS if timed else 0.0
+    beside = (seconds - alone) * BESIDE_SHARE if timed else 0.0
+    begun: list[tuple[float, str]] = []
+    if only:
+        begun = [(alone + 0.1 * number, name) for number, name in enumerate(only)]
+    else:
+        every = [name for name in MOTIFS if name not in without]
+        harmless = [name for name in every if name not in BROKEN]
+        # Every motif once in an order of chance before any is twice: short runs have most of them.
+        for among, start, end in ((harmless, alone, alone + beside), (every, alone + beside, seconds)):
+            count = max(1, round((end - start) / A_MOTIF_EVERY_SECONDS)) if end > start else 0
+            order = [name for _ in range(1 + count // len(among)) for name in draw.sample(among, len(among))][:count]
+            begun += [(draw.uniform(start, start + 0.8 * (end - start)), name) for name in order]
+    actions: list[Action] = []
+    for start, name in sorted(begun):
+        at = start
+        for pause, action in MOTIFS[name](draw, names):
+            at += pause
+            actions.append({"at": round(at, 2), "motif": name, **action})
+    actions.sort(key=lambda action: float(action["at"]))
+    counts = {name: sum(one == name for _, one in begun) for name in MOTIFS}
+    return Schedule(seed, seconds, actions, chosen, alone, beside, {name: n for name, n in counts.items() if n})
+
+
+def kinds(schedule: Schedule) -> dict[str, int]:
+    found: dict[str, Any] = {}
+    for action in schedule.actions:
+        found[action["do"]] = found.get(action["do"], 0) + 1
+    return dict(sorted(found.items()))

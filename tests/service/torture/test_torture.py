@@ -1,0 +1,83 @@
+"""A short version of `make torture`, and what schedules are made of."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..history.judge import holds
+from . import meaning, results
+from .content import FORMS, attributes_of, draw_filter, limit_filters, posts
+from .motifs import BROKEN, MOTIFS
+from .planted import PLANTED, schedule_of
+from .schedule import ALONE_SECONDS, generate
+from .world import World
+
+SHORT = ("ordinary", "limit_filter", "fuzzed", "odd_names", "documents", "expiring", "quiet_domain")
+SEED = 17
+
+assert meaning.interpreted
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+def test_every_promise_is_kept_under_a_schedule_of_chance(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+    from .run import torture
+
+    outcome = torture(generate(SEED, 20.0, only=SHORT, timed=False, options=()), tmp_path)
+    lines = "\n".join(map(str, outcome.report.violations[:20]))
+    assert not outcome.report.violations, f"{outcome.report}\n{lines}\n{outcome.notes}\n{outcome.records}"
+    assert outcome.report.outcomes["acked"] > 100
+    assert outcome.report.deliveries > 100
+
+
+def test_a_seed_makes_one_schedule_and_another_seed_another() -> None:
+    assert generate(7, 120.0).lines() == generate(7, 120.0).lines()
+    assert generate(7, 120.0).lines() != generate(8, 120.0).lines()
+    assert generate(7, 120.0).until(5).lines() == generate(7, 120.0).lines()[:5]
+
+
+def test_nothing_breaks_while_a_tenant_is_compared_with_itself_alone() -> None:
+    schedule = generate(7, 300.0)
+    calm = ALONE_SECONDS + schedule.beside_seconds
+    assert min(action["at"] for action in schedule.actions) >= ALONE_SECONDS
+    assert not any(action["motif"] in BROKEN for action in schedule.actions if action["at"] < calm)
+
+
+def test_every_motif_is_in_a_long_schedule_and_every_action_can_be_carried_out() -> None:
+    schedule = generate(7, 900.0)
+    assert schedule.motifs.keys() == MOTIFS.keys()
+    for action in schedule.actions:
+        assert hasattr(World, f"_do_{action['do']}"), action
+
+
+@pytest.mark.parametrize("shape", ["stock", "venue", "text", "odd:time", "xml", "fuzz:3"])
+def test_every_event_of_a_shape_is_judged_by_every_filter_of_it(shape: str) -> None:
+    draw = random.Random(1)
+    filters = [draw_filter(draw, shape) for _ in range(10)]
+    filters += limit_filters() if shape == "text" else []
+    assert attributes_of(shape)
+    seen = set[bool]()
+    for form in ("feed", "xml") if shape == "xml" else FORMS:
+        for post in posts(draw, shape, form, 8, 10, "/p", 0):
+            seen |= {holds(one["predicate"], record) for one in filters for record in post.records}
+    assert seen == {True, False}
+
+
+def test_a_post_has_at_most_what_the_service_takes() -> None:
+    for post in posts(random.Random(1), "stock", "batch", 20, 1_000_000, "/p", 0):
+        assert len(post.body) < 8 << 20
+
+
+def test_what_the_manual_says_of_torture_is_that_of_the_result_file() -> None:
+    shown = results.BEGIN + results.document() + results.END
+    assert shown in results.MANUAL.read_text(), "write it again: python -m tests.service.torture.results"
+
+
+@pytest.mark.parametrize("row", PLANTED)
+def test_a_planted_bug_has_a_short_schedule(row: str) -> None:
+    assert len(schedule_of(row).actions) <= 10
