@@ -9,6 +9,7 @@ import gzip
 import json
 import random
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -114,7 +115,7 @@ def _record(draw: random.Random, kind: str, rest: str) -> dict[str, Any]:
             return {rest: draw.randint(0, 9), "symbol": draw.choice(["OIL", "GAS"])}
         case "fuzz":
             text = texts_of([draw.choice(fuzz_case(int(rest)).events)])[0]
-            return {**json.loads(text), "exact": text}  # numbers as they were written, for the judge
+            return {**json.loads(text, parse_float=Decimal), "exact": text}  # as it is written, for the judge
     raise ValueError(f"no records of shape {kind}")
 
 
@@ -136,13 +137,13 @@ def posts(draw: random.Random, shape: str, form: str, count: int, size: int, sou
 
 def _post(form: str, records: list[dict[str, Any]], source: str, first: int) -> Post:
     names = [str(first + row) for row in range(len(records))]
-    kept = [compact(record) for record in records]
+    kept = [_written(record) for record in records]
     clouds = [
         {"specversion": "1.0", "type": "torture", "source": source, "id": name, "data": record}
         for name, record in zip(names, records, strict=True)
     ]
     marked = [{**record, "k": f"{source}|{name}"} for name, record in zip(names, records, strict=True)]
-    unnamed = [compact(record) for record in marked]
+    unnamed = [_written(record) for record in marked]
     match form:
         case "structured":
             return Post("application/cloudevents+json", _json(clouds[0]), kept, {}, True)
@@ -161,8 +162,16 @@ def _post(form: str, records: list[dict[str, Any]], source: str, first: int) -> 
     return Post("application/cloudevents-batch+json", _json(clouds), kept, {}, True)
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+def _json(value: dict[str, Any] | list[dict[str, Any]]) -> bytes:
+    """With decimals as exact as they are."""
+    if isinstance(value, list):
+        return f"[{','.join(texts_of(value))}]".encode()
+    return texts_of([value])[0].encode()
+
+
+def _written(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as those who get it read it."""
+    return compact(json.loads(_json(record)))
 
 
 def _xml(draw: random.Random, size: int, source: str, first: int) -> Post:

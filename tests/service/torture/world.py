@@ -79,7 +79,7 @@ class Sender(Publisher):
         """The same request again, which changes nothing; or another body under the same ids, which is refused."""
         if how == "conflict" and not post.kind.endswith("xml"):
             records = [{**record, "conflict": True} for record in post.records]
-            body = post.body.replace(b'"data": {', b'"data": {"conflict": true, ')
+            body = post.body.replace(b'"data":{', b'"data":{"conflict":true,')
             if body == post.body:
                 return
             self._send(Post(post.kind, body, records, post.headers, True), first)
