@@ -16,6 +16,7 @@ from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.store.deliveries import Deliveries
 from tidings.store.log import Log
 from tidings.store.notifications import LOG, Notifications
+from tidings.store.shared_progress import SharedProgress
 
 DEFINITION = json.dumps({"name": "quotes", "attributes": [{"name": "price", "type": "double"}]})
 
@@ -41,11 +42,12 @@ def fill(data: DataDirectory) -> DomainFiles:
             files.query, Identity(f"log:{data.log}", str(files.index), f"store:{files.mailboxes}", "ids")
         )
         mailboxes.load([matches], query=checkpoint.query, batch=0, version=1, reached={LOG: 9})
-        for folder in ("offsets", "commits"):
-            (files.query / folder).mkdir()
-        (files.query / "offsets" / "0").write_text('v1\n{}\n{"log": 10, "subscriptions": 1}')
-        (files.query / "commits" / "0").write_text("v1\n{}")
-        checkpoint.release()
+        one_batch_done(checkpoint)
+    data.shared.folder.mkdir()
+    checkpoint = Checkpoint(data.shared.query, Identity(f"log:{data.log}", "versions", "shared", "ids"))
+    with SharedProgress(data.shared.progress) as progress:
+        progress.note(checkpoint.query, 0, 9, {})
+    one_batch_done(checkpoint)
     with Deliveries(data.deliveries) as deliveries:
         deliveries.acknowledge(made.key, 2)
         deliveries.acknowledge(-number, 2)
@@ -54,3 +56,12 @@ def fill(data: DataDirectory) -> DomainFiles:
     (data.jobs / "a.json").write_text('{"done":true}')
     tighten(data.path)
     return files
+
+
+def one_batch_done(checkpoint: Checkpoint) -> None:
+    """As Spark writes it down; lets go of the checkpoint."""
+    for folder in ("offsets", "commits"):
+        (checkpoint.path / folder).mkdir()
+    (checkpoint.path / "offsets" / "0").write_text('v1\n{}\n{"log": 10, "subscriptions": 1}')
+    (checkpoint.path / "commits" / "0").write_text("v1\n{}")
+    checkpoint.release()

@@ -40,8 +40,8 @@ def test_a_sound_directory_is_called_so_part_by_part(data: DataDirectory) -> Non
     assert found(report) == ""
     assert not report.running
     assert [line.split(":")[0] for line in report.sound] == [
-        "mailboxes of default.quotes", "deliveries", "catalogue", "log", "index of default.quotes",
-        "checkpoint of default.quotes",
+        "mailboxes of default.quotes", "progress of the shared stream", "deliveries", "catalogue", "log",
+        "index of default.quotes", "checkpoint of default.quotes", "checkpoint of the shared stream",
     ]  # fmt: skip
     assert "reading the log" in seen
 
@@ -123,7 +123,7 @@ DAMAGE: dict[str, tuple[str, Break, str]] = {
     "a file of an index is gone": (f"{INDEX}/2/index.json", Path.unlink, "cannot read.*compiled again"),
     "the checkpoint's name is gone": (f"{QUERY}/tidings.json", Path.unlink, "tidings.json: cannot be read"),
     "the checkpoint's name was cut": (f"{QUERY}/tidings.json", text("{"), "holds no JSON"),
-    "an offset was cut": (f"{QUERY}/offsets/0", text("v1\n{}"), "is cut short; .*--recover"),
+    "an offset was cut": (f"{QUERY}/offsets/0", text("v1\n{}"), "is cut short; start the service: the stream goes on"),
     "an offset is empty": (f"{QUERY}/offsets/0", text(""), "offsets/0: is empty"),
     "an offset makes no sense": (f"{QUERY}/offsets/0", text("v1\n{}\n[]"), "makes no sense"),
     "an offset is behind the log": (
@@ -138,6 +138,17 @@ DAMAGE: dict[str, tuple[str, Break, str]] = {
     ),
     "the mailboxes are of another stream": (
         BOXES, lambda path: execute(path, "UPDATE batches SET batch = 5"), "come to batch 0, and the mailboxes have 5",
+    ),
+    "the shared progress was overwritten": (
+        "shared/progress.sqlite", overwrite_page, "progress.sqlite: .*restore a backup",
+    ),
+    "the shared progress is of a later time": (
+        "shared/progress.sqlite", lambda path: execute(path, "UPDATE resume SET position = 12"), "has position 11, and",
+    ),
+    "a shared offset is empty": ("shared/query/offsets/0", text(""), "shared/query/offsets/0: is empty"),
+    "the shared progress is of another stream": (
+        "shared/progress.sqlite", lambda path: execute(path, "UPDATE batches SET batch = 5"),
+        "come to batch 0, and the mailboxes have 5",
     ),
     "an answer was cut": ("jobs/a.json", text('{"done"'), "a.json: holds no JSON.*remove it"),
     "others can read a file": ("token", lambda path: path.chmod(0o644), "1 files, such as this one, can be read"),

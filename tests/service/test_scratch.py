@@ -67,6 +67,8 @@ def test_those_of_a_killed_driver_go_with_the_next_and_those_of_a_living_one_sta
 
 LEFT = (
     "domains/ada.q/query.replaced-20260101T000000/offsets/1",
+    "shared/query.replaced-20260101T000000/offsets/1",
+    "shared/query/offsets/.7.0a1b.tmp",
     "domains/ada.q/index/.staged-x1/index.json",
     "domains/ada.q/index/.current.4711",
     "domains/ada.q/query/.tidings.json.4711",
@@ -77,6 +79,8 @@ LEFT = (
 )
 KEPT = (
     "domains/ada.q/query/offsets/7",
+    "shared/query/offsets/7",
+    "shared/progress.sqlite",
     "domains/ada.q/query/offsets/.7.crc",
     "domains/ada.q/query/tidings.json",
     "domains/ada.q/index/current",

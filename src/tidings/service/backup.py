@@ -74,7 +74,7 @@ def back_up(data: DataDirectory, target: Path, progress: Progress = _silent) -> 
     _refuse_to_back_up(data)
     with _unfinished(target) as folder:
         time = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-        names = _copied(data, folder, progress)
+        names, streams = _copied(data, folder, progress)
         with LogReader(folder / "log") as log:
             start, end = log.start, log.end
         mark = Acknowledged(folder / "log", write=True)
@@ -87,7 +87,7 @@ def back_up(data: DataDirectory, target: Path, progress: Progress = _silent) -> 
             "time": time,
             "source": str(data.path),
             "log": {"start": start, "end": end},
-            "streams": sorted(path.parent.name for path in data.domains.glob("*/query")),
+            "streams": streams,
             "files": files,
         }
         replace_json(folder / MANIFEST, form, durable=True)
@@ -111,11 +111,12 @@ def _refuse_to_back_up(data: DataDirectory) -> None:
         raise BackupError(f"backup: {data.path} has nothing in it yet; start `tidings serve --data {data.path}` once")
 
 
-def _copied(data: DataDirectory, folder: Path, progress: Progress) -> list[str]:
-    """Copy the files that count; returns their names."""
+def _copied(data: DataDirectory, folder: Path, progress: Progress) -> tuple[list[str], list[str]]:
+    """Copy the files that count; returns their names, and the domains that had a stream of their own at that moment."""
     _allow_open_files()
-    names = []
-    with Snapshot(_locked(data), later=[data.log / EVENTS]) as snapshot:
+    names: list[str] = []
+    streams: list[str] = []
+    with Snapshot(_locked(data, streams), later=[data.log / EVENTS]) as snapshot:
         for path in snapshot.paths:
             name = str(path.relative_to(data.path))
             (folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -126,17 +127,20 @@ def _copied(data: DataDirectory, folder: Path, progress: Progress) -> list[str]:
             name = str(path.relative_to(data.path))
             _copy(path, folder / name)
             names.append(name)
-    return names
+    return names, streams
 
 
-def _locked(data: DataDirectory) -> Iterator[Path]:
+def _locked(data: DataDirectory, streams: list[str]) -> Iterator[Path]:
     """The files that are copied as they are at one moment, in the order of their locks.
 
+    Notes the domains that have a stream of their own while no mailbox can be written: none can come further in one
+    stream, and then be handed to the other, in between.
     Once the first two are locked, nobody can make a domain or a subscription, take in the answer to a job, or
     acknowledge: nothing of what a mailbox file holds that is made later is in either of them.
     """
     yield from (data.catalogue, data.deliveries)
     yield from sorted(data.domains.glob("*/mailboxes.sqlite"))
+    streams += sorted(path.parent.name for path in data.domains.glob("*/query"))
     # Noted after a batch is in all mailboxes: what it says is in those that are locked.
     yield from (path for path in [data.shared.progress] if path.exists())
 

@@ -78,14 +78,16 @@ def check_data(data: DataDirectory, *, catalogue: str | None = None, progress: P
         # What refers to other files before those that it refers to: see above.
         domains = [DomainFiles(path.name, path) for path in sorted(data.domains.iterdir())] if _is(data.domains) else []
         boxes = {files.key: _mailboxes(files, report, progress) for files in domains if files.mailboxes.exists()}
+        shared = _shared(data, report, progress)
         delivered = _deliveries(data, report, progress)
         extent = _catalogue(data, catalogue, report, progress)
         end = _log(data, report, progress)
-        _check_references(data, boxes, delivered, extent, end, report)
-        from tidings.service.check_streams import check_streams  # Spark's package takes a while to import
+        _check_references(data, boxes, delivered, shared, extent, end, report)
+        from tidings.service.check_streams import check_shared, check_streams  # Spark's package takes a while to import
 
         for files in domains:
             check_streams(files, end, report, partial(progress, f"reading the index of {files.key}"))
+        check_shared(data.shared, end, report)
         _jobs(data, report)
     return report
 
@@ -178,6 +180,17 @@ def _mailboxes(files: DomainFiles, report: Report, progress: Progress) -> _Refer
         return _Refers(position, number)
 
 
+def _shared(data: DataDirectory, report: Report, progress: Progress) -> _Refers:
+    if not data.shared.progress.exists():
+        return _Refers()
+    with _read(data.shared.progress, report, progress) as file:
+        if file is None:
+            return _Refers()
+        position = _one(file, "SELECT position FROM resume") - 1
+        report.sound.append(f"progress of the shared stream: up to position {position:,}")
+        return _Refers(position)
+
+
 def _deliveries(data: DataDirectory, report: Report, progress: Progress) -> _Refers:
     if not data.deliveries.exists():
         return _Refers()
@@ -250,11 +263,11 @@ def _log(data: DataDirectory, report: Report, progress: Progress) -> int | None:
 
 
 def _check_references(
-    data: DataDirectory, boxes: dict[str, _Refers], delivered: _Refers, extent: Extent | None, end: int | None,
-    report: Report,
+    data: DataDirectory, boxes: dict[str, _Refers], delivered: _Refers, shared: _Refers, extent: Extent | None,
+    end: int | None, report: Report,
 ) -> None:  # fmt: skip
     places = [(data.domains / key / "mailboxes.sqlite", refers) for key, refers in boxes.items()]
-    for path, refers in [*places, (data.deliveries, delivered)]:
+    for path, refers in [*places, (data.deliveries, delivered), (data.shared.progress, shared)]:
         if end is not None and refers.position >= end:
             report.add(path, f"has position {refers.position:,}, and the log ends at {end:,}", LATER)
         if extent is not None and refers.filter > extent.last_filter:

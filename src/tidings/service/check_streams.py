@@ -6,9 +6,11 @@ time and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,15 @@ from tidings.errors import TidingsError
 from tidings.pipeline.checkpoint import IDENTITY
 from tidings.pipeline.directory import IndexDirectory
 from tidings.pipeline.versions import describe_version
-from tidings.service.data_directory import DomainFiles
+from tidings.service.data_directory import DomainFiles, SharedFiles
 from tidings.store.notifications import Notifications
+from tidings.store.shared_progress import SharedProgress
 
 if TYPE_CHECKING:
     from tidings.service.check_data import Report
 
 _INDEX = "stop the service and remove the directory {}: it is compiled again from the catalogue"
-_QUERY = "start the service with --recover: the stream goes on after the last position that its mailboxes have"
+_QUERY = "start the service: the stream goes on without it, after the last position that its mailboxes have"
 
 
 def check_streams(files: DomainFiles, end: int | None, report: Report, progress: Callable[[int, int], None]) -> None:
@@ -32,8 +35,21 @@ def check_streams(files: DomainFiles, end: int | None, report: Report, progress:
     if files.index.is_dir():
         _check_index(files, report)
     if files.query.is_dir() and any(files.query.iterdir()):  # an empty one is of a backup, and not begun
-        _Query(files, end, report).check()
+        _Query(files.key, files.query, end, report).check(partial(_loaded, files.mailboxes, Notifications))
     progress(1, 1)
+
+
+def check_shared(files: SharedFiles, end: int | None, report: Report) -> None:
+    """Look at the checkpoint of the stream that small domains share."""
+    if files.query.is_dir() and any(files.query.iterdir()):
+        query = _Query("the shared stream", files.query, end, report)
+        query.check(partial(_loaded, files.progress, SharedProgress))
+
+
+def _loaded(path: Path, kind: type[Notifications | SharedProgress], query: str) -> int | None:
+    """The last batch of a query that is in the mailboxes."""
+    with kind(path, read_only=True) as store:
+        return store.last_batch(query)
 
 
 def _check_index(files: DomainFiles, report: Report) -> None:
@@ -57,13 +73,14 @@ def _check_index(files: DomainFiles, report: Report) -> None:
 class _Query:
     """The checkpoint of a stream, read as it lies there."""
 
-    def __init__(self, files: DomainFiles, end: int | None, report: Report) -> None:
-        self._files = files
+    def __init__(self, key: str, path: Path, end: int | None, report: Report) -> None:
+        self._key = key
+        self._path = path
         self._end = end
         self._report = report
         self._sound = True
 
-    def check(self) -> None:
+    def check(self, loaded: Callable[[str], int | None]) -> None:
         form = self._json(IDENTITY)
         offsets, commits = self._batches("offsets"), self._batches("commits")
         for batch in offsets:
@@ -73,10 +90,11 @@ class _Query:
         planned, done = max(offsets, default=-1), max(commits, default=-1)
         if done > planned:
             self._wrong("commits", f"batch {done} is done, and {planned} is the last that was planned")
-        if form is not None and not self._report.running and self._files.mailboxes.exists():
-            self._check_store(str(form.get("query")), planned, done)
+        if form is not None and not self._report.running:
+            with contextlib.suppress(TidingsError):  # which was said of the mailboxes
+                self._check_store(loaded(str(form.get("query"))), planned, done)
         if self._sound:
-            self._report.sound.append(f"checkpoint of {self._files.key}: {done + 1:,} batches are done")
+            self._report.sound.append(f"checkpoint of {self._key}: {done + 1:,} batches are done")
 
     def _check_offset(self, batch: int) -> None:
         lines = self._lines(f"offsets/{batch}", 3)
@@ -91,20 +109,15 @@ class _Query:
         if self._end is not None and position > self._end:
             self._wrong(f"offsets/{batch}", f"is at position {position:,}, and the log ends at {self._end:,}")
 
-    def _check_store(self, query: str, planned: int, done: int) -> None:
-        """The store may be one batch ahead: it is loaded before Spark writes down that a batch is done."""
-        try:
-            with Notifications(self._files.mailboxes) as store:
-                loaded = store.last_batch(query)
-        except TidingsError:
-            return  # which was said of the mailboxes
+    def _check_store(self, loaded: int | None, planned: int, done: int) -> None:
+        """The mailboxes may be one batch ahead: they are loaded before Spark writes down that a batch is done."""
         if loaded is not None and loaded > planned:
             self._wrong("offsets", f"come to batch {planned}, and the mailboxes have {loaded}: they are an old copy")
         elif done > (-1 if loaded is None else loaded):
             self._wrong("commits", f"come to batch {done}, and the mailboxes to {loaded}, which are an old copy")
 
     def _batches(self, folder: str) -> list[int]:
-        path = self._files.query / folder
+        path = self._path / folder
         return sorted(int(one.name) for one in path.iterdir() if one.name.isdecimal()) if path.is_dir() else []
 
     def _lines(self, name: str, count: int) -> list[str] | None:
@@ -128,7 +141,7 @@ class _Query:
         return found if isinstance(found, dict) else None
 
     def _text(self, name: str) -> str | None:
-        path: Path = self._files.query / name
+        path: Path = self._path / name
         try:
             return path.read_text()
         except FileNotFoundError as error:
@@ -140,4 +153,4 @@ class _Query:
 
     def _wrong(self, name: str, problem: str) -> None:
         self._sound = False
-        self._report.add(self._files.query / name, problem, _QUERY)
+        self._report.add(self._path / name, problem, _QUERY)

@@ -60,7 +60,7 @@ def remove_dead(data: DataDirectory) -> int:
 
 def remove_unfinished(data: DataDirectory) -> None:
     """Remove what a driver was writing when it was killed, and what was put aside. No other driver may be running."""
-    for domain in data.domains.iterdir() if data.domains.is_dir() else ():
+    for domain in (*(data.domains.iterdir() if data.domains.is_dir() else ()), data.shared.folder):
         for folder in (*domain.glob("*.replaced-*"), *domain.glob("index/.staged-*")):
             shutil.rmtree(folder, ignore_errors=True)
         for path in (*domain.rglob(".*"), *domain.glob("mailboxes.sqlite.staged/*.arrow")):

@@ -37,6 +37,7 @@ from tidings.store.catalogue import Catalogue, NewSubscription, SubscriptionChan
 from tidings.store.deliveries import Deliveries
 from tidings.store.notifications import NotificationsError
 from tidings.store.reader import LogReader
+from tidings.store.shared_progress import SharedProgressError
 
 _PURGE_SECONDS = 30.0
 _TRY_AGAIN_SECONDS = 30.0  # after which a history that the driver could not replay is asked for again
@@ -241,7 +242,7 @@ class Subscribing:
         """The position up to which a domain's events were matched; -1 where its mailboxes cannot be read."""
         try:
             return self._mailboxes.reached(key)
-        except NotificationsError as error:  # which concerns one domain: the others are served
+        except (NotificationsError, SharedProgressError) as error:  # which concerns matching: publishing goes on
             _logger.warning("how far %s was matched is not known: %s", key, error)
             return -1
 
