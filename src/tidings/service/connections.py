@@ -112,7 +112,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self._held: list[tuple[str, str]] = []  # what the request under way counts for: tenants and quotas
         self._in_head = True  # from the first byte of a request, or of the connection, to the last of its headers
         self._in_body = False
-        self._head_bytes = 0
+        self._head_bytes = 0  # of the head so far, without the chunk that is being read
+        self._chunk = 0
         self._refused = False
         self._timer: asyncio.TimerHandle | None = None  # for the head; after an early answer, for what is left to come
         self._writing: asyncio.TimerHandle | None = None  # for what the client does not read
@@ -164,6 +165,7 @@ class GatewayProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        self._chunk = len(data)
         super().data_received(data)
         if self.transport.is_closing() or self._refused:
             return
@@ -190,10 +192,11 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if self._refused:
             return
-        if size > self._limits.max_head_bytes:
+        # Only a chunk that is larger can hold a head that is too large: what came before it was counted.
+        most = self._limits.max_head_bytes
+        if self._head_bytes + self._chunk > most and self._size_of_head() > most:
             self._all.refused["max_head_bytes"] += 1
             self._refuse(self._head_too_large())
         elif len(self.pipeline) >= self._limits.max_pipelined:
@@ -203,6 +206,9 @@ class GatewayProtocol(HttpToolsProtocol):
         else:
             self._all.begun(self)
             super().on_headers_complete()
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def on_body(self, body: bytes) -> None:
         if not self._refused:

@@ -20,7 +20,6 @@ class WebhookSettings:
     timeout_seconds: float = 15.0  # of one attempt, all of it
     max_answer_bytes: int = 64 << 10  # that are read of an answer; only its status matters
     at_once: int = 128  # attempts under way; a tenant has at most half of them, and an endpoint half of that
-    at_once_per_tenant: int = 64
     turn_seconds: float = 1.0  # after which one who delivers lets others have their turn
     lookup_seconds: float = 5.0  # of a host's name
     # Pauses after the first, second, … failure, each with jitter; after the last the notification is a dead letter.

@@ -51,6 +51,9 @@ _WHAT = {
 }
 
 
+_NONE: Counter[str] = Counter()
+
+
 class TenantUse:
     """Counts what tenants have. For the event loop, like all that asks it."""
 
@@ -72,14 +75,14 @@ class TenantUse:
 
     def used(self, tenant: str, name: str) -> int:
         measured = self._measured.get(name)
-        return self._used.get(tenant, Counter())[name] if measured is None else measured(tenant)
+        return self._used.get(tenant, _NONE)[name] if measured is None else measured(tenant)
 
     def take(self, tenant: str, name: str, amount: int = 1) -> None:
         """Count that a tenant has more of something; 429 beyond its quota, 503 where what is shared has run out."""
         used, limit = self.used(tenant, name), self.limit(tenant, name)
         if used + amount > limit:
             raise self.refused(tenant, name, used + amount)
-        if name in self._shared:
+        if name in self._shared and used + amount > limit // OWN:
             more = self._beyond(tenant, name, used + amount) - self._beyond(tenant, name, used)
             if more and self._taken[name] + more > self._shared[name]:
                 self.refusals[tenant, name] += 1
@@ -95,7 +98,7 @@ class TenantUse:
         """Count that a tenant has less."""
         used = self._used[tenant]
         before, used[name] = used[name], max(0, used[name] - amount)
-        if name in self._shared:
+        if name in self._shared and self._taken[name]:
             self._taken[name] -= self._beyond(tenant, name, before) - self._beyond(tenant, name, used[name])
 
     def note(self, tenant: str, name: str, amount: int) -> None:
