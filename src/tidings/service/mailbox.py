@@ -13,10 +13,12 @@ import heapq
 import itertools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from tidings.errors import TidingsError
 from tidings.service.data_directory import DataDirectory
@@ -33,7 +35,10 @@ OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowle
 RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
 _TOGETHER = 10_000  # dead letters that are written in one transaction
 _ALL = 1 << 30  # notifications: a mailbox has a bound of its own
+LOOKED_AT_ONCE = 100  # domains that are looked at as often as the settings say; more of them, less often
+ASKED_SECONDS = 1.0  # after which mailboxes are asked although their file has not changed
 _logger = logging.getLogger(__name__)
+_Mark: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class Waiting(NamedTuple):
@@ -82,7 +87,9 @@ class Mailboxes:
         self._waiters: dict[int, set[asyncio.Event]] = {}  # by subscription's key
         self._keys: dict[str, dict[int, int]] = {}  # domain's key → number of a filter → subscription's key
         self._numbers: dict[int, set[int]] = {}  # the other way round
-        self._pollers: dict[str, asyncio.Task[None]] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._looking: dict[str, asyncio.Task[None]] = {}  # by domain's key
+        self._seen: dict[str, tuple[_Mark, float]] = {}  # files of mailboxes as they were last looked at, and when
         self.on_woken: Callable[[str, Sequence[int]], Awaitable[None]] | None = None
         self._watched: set[str] = set()  # domains that are looked at whether anybody waits or not
 
@@ -293,37 +300,61 @@ class Mailboxes:
     @property
     def looked_at(self) -> frozenset[str]:
         """The domains whose mailboxes are looked at, again and again."""
-        return frozenset(self._pollers)
+        return frozenset([*(key for key, numbers in self._keys.items() if numbers), *self._watched])
 
     def unwatch(self, key: str) -> None:
         """Look at a domain's mailboxes only while somebody waits."""
         self._watched.discard(key)
 
     def _start_polling(self, key: str) -> None:
-        if key not in self._pollers:
-            self._pollers[key] = asyncio.get_running_loop().create_task(self._poll(key), name=f"mailboxes {key}")
+        self._seen.pop(key, None)  # it is looked at once, whatever has changed
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.get_running_loop().create_task(self._poll(), name="mailboxes")
 
     async def stop(self) -> None:
-        for task in self._pollers.values():
+        tasks = [*self._looking.values(), *([] if self._poller is None else [self._poller])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._pollers.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _poll(self, key: str) -> None:
+    async def _poll(self) -> None:
+        """Look at the mailboxes whose files have changed: a look at a file costs far less than a question to it.
+
+        A file may change twice within one tick of the clock that dates it, so that all are asked now and then.
+        """
         loop = asyncio.get_running_loop()
+        while keys := self.looked_at:
+            try:
+                for key in await loop.run_in_executor(self._executor, self._changed, keys - self._looking.keys()):
+                    self._looking[key] = loop.create_task(self._look(key), name=f"mailboxes {key}")
+            except OSError as error:
+                _logger.warning("cannot look at the mailboxes: %s", error)
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(self._settings.poll_seconds * max(1.0, len(keys) / LOOKED_AT_ONCE))
+
+    def _changed(self, keys: Iterable[str]) -> list[str]:
+        changed = []
+        now = time.monotonic()
+        for key in keys:
+            mark = _mark(self._data.domains / key / "mailboxes.sqlite")
+            seen, at = self._seen.get(key, ((), 0.0))
+            if mark != seen or now - at > ASKED_SECONDS:
+                self._seen[key] = mark, now  # before it is read: what comes meanwhile changes it again
+                changed.append(key)
+        return changed
+
+    async def _look(self, key: str) -> None:
         try:
-            while self._keys.get(key) or key in self._watched:
-                try:
-                    numbers = await loop.run_in_executor(self._executor, self._woken, key)
-                    self._wake(key, numbers)
-                    if numbers and self.on_woken is not None and key in self._watched:
-                        await self.on_woken(key, numbers)
-                    await asyncio.sleep(self._settings.poll_seconds)
-                except (TidingsError, OSError) as error:
-                    _logger.warning("cannot look at the mailboxes of %s: %s", key, error)
-                    await asyncio.sleep(1.0)
+            numbers = await asyncio.get_running_loop().run_in_executor(self._executor, self._woken, key)
+            self._wake(key, numbers)
+            if numbers and self.on_woken is not None and key in self._watched:
+                await self.on_woken(key, numbers)
+        except (TidingsError, OSError) as error:
+            _logger.warning("cannot look at the mailboxes of %s: %s", key, error)
+            await asyncio.sleep(1.0)
+            self._seen.pop(key, None)
         finally:
-            if self._pollers.get(key) is asyncio.current_task():
-                del self._pollers[key]
+            del self._looking[key]
 
     def _woken(self, key: str) -> Sequence[int]:
         box = self._box(key)
@@ -336,6 +367,16 @@ class Mailboxes:
         keys = self._keys.get(key, {})
         for owner in {keys[number] for number in numbers if number in keys}:
             self.nudge(owner)
+
+
+def _mark(path: Path) -> _Mark:
+    """What differs when a file of SQLite was written to."""
+    marks: list[tuple[int, int, int]] = []
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        with contextlib.suppress(FileNotFoundError):
+            found = file.stat()
+            marks.append((found.st_ino, found.st_mtime_ns, found.st_size))
+    return tuple(marks)
 
 
 def domain_key_of(row: SubscriptionRow) -> str:
