@@ -38,6 +38,11 @@ _TABLES = """
         checksum INTEGER NOT NULL, length INTEGER NOT NULL, keys BLOB, events BLOB NOT NULL, attributes BLOB) STRICT;
     CREATE TABLE removed (domain TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE lost (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, reason TEXT NOT NULL) STRICT;
+    -- Where times go down along the log, since the clock was set back: between these they never do.
+    CREATE TABLE clock_steps (first INTEGER PRIMARY KEY) STRICT;
+    CREATE TRIGGER clock_stepped BEFORE INSERT ON pages
+        WHEN new.time < (SELECT time FROM pages ORDER BY first DESC LIMIT 1)
+        BEGIN INSERT INTO clock_steps VALUES (new.first); END;
 """
 # Where pages are in a topic: the rows of `pages` have no events, and everything can be made again from the topic.
 _INDEX_TABLES = """

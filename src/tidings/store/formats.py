@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidings.errors import TidingsError
 
-LOG = 1
+LOG = 2
 CATALOGUE = 3
 SHARED_PROGRESS = 1
 DELIVERIES = 1

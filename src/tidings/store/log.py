@@ -49,6 +49,7 @@ from tidings.store.record import Name, name_of, parse, same_event
 REMEMBERED_EVENTS = 4_000_000  # whose identities are known: 16 bytes of memory each
 MAX_WAITING_BYTES = 64 << 20
 _GROUP_BYTES = 8 << 20  # of one transaction, so that the first in it need not wait for too many others
+_CORRECTION_US = 10_000_000  # that a clock is set back now and then: times stand still until it has caught up
 _REMOVED_AT_ONCE = 256  # pages that retention removes in one transaction, so that appends come in between
 
 _logger = logging.getLogger(__name__)
@@ -210,8 +211,7 @@ class Log(LogReader):
             self._make_ready()
             group.sort(key=lambda append: append.domain)  # larger pages; the order in each domain stays
             placed = self._place(group)
-            self._time = max(self._time, time.time_ns() // 1000)  # a clock may be set back; times of a log are not
-            pages = list(pages_of(placed, self._next, self._time))
+            pages = list(pages_of(placed, self._next, self._now()))
             self._write(pages)
             self._remember(pages)
         except BaseException as error:  # whatever it is, nobody may wait forever
@@ -224,6 +224,13 @@ class Log(LogReader):
             return
         for append in placed:
             append.future.set_result(append.positions)
+
+    def _now(self) -> int:
+        """The time of the next append: the clock's, which may have been set back; a little is waited out."""
+        now = time.time_ns() // 1000
+        if not now <= self._time <= now + _CORRECTION_US:
+            self._time = now
+        return self._time
 
     def _make_ready(self) -> None:
         """See that the next page can be written, at a position that is known."""
@@ -345,6 +352,7 @@ class Log(LogReader):
                     last = max(first + count - 1 for first, count, of in pages if of == domain)
                     ask(self._writer, "INSERT OR REPLACE INTO removed VALUES (?, ?)", (domain, last))
                 ask(self._writer, "DELETE FROM pages WHERE first <= ?", (pages[-1][0],))
+                ask(self._writer, "DELETE FROM clock_steps WHERE first <= ?", (pages[-1][0],))
         self._cached = None
         return len(pages) == _REMOVED_AT_ONCE
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,9 +67,8 @@ class TopicLog(Log):
         topic = self._pages_in
         for _ in range(_TRIES):
             end = self._catch_up()
-            self._time = max(self._time, time.time_ns() // 1000)
             try:
-                offsets = topic.append(packed([opening(self._next, self._time)], end))
+                offsets = topic.append(packed([opening(self._next, self._now())], end))
             except LogUnknownError as error:  # which is seen when the topic is read once more
                 _logger.warning("%s", error)
                 continue
@@ -142,7 +140,7 @@ class TopicLog(Log):
                     )
                 page.verify()
                 self._next = page.end
-                self._time = max(self._time, page.time)
+                self._time = page.time
                 placed += [(at, page)] if page.count else []
         self._index(placed, followed)
         self._remember(page for _, page in placed)

@@ -16,8 +16,10 @@ import datetime as dt
 import json
 import os
 import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -54,6 +56,14 @@ _REMOVED = (
 )
 
 Domains: TypeAlias = str | Collection[str] | None  # the key of one, those of several; None: all
+
+
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+
+
+def _now() -> int:
+    """In microseconds, as times are in the log."""
+    return time.time_ns() // 1000
 
 
 @dataclass(frozen=True)
@@ -142,16 +152,51 @@ class LogReader:
     def event(self, position: int) -> LoggedEvent:
         """The event at a position."""
         for page in self.pages(*self._range(position, position + 1)):
-            time = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=page.time)
-            return LoggedEvent(position, time, page.domain, parse(page.texts()[position - page.first]))
+            appended = _EPOCH + dt.timedelta(microseconds=page.time)
+            return LoggedEvent(position, appended, page.domain, parse(page.texts()[position - page.first]))
         raise LogRangeError(f"log: the event at position {position} was lost, and given up in a repair")
 
     def position_at(self, time: dt.datetime) -> int:
-        """The first position appended at this time or later; the end where there is none."""
+        """The first position appended at this time or later; the end where there is none.
+
+        An event has the time of the clock when it was appended, and clocks are set. A time in the future counts for
+        nothing. One that is earlier than those before it says nothing either: such an event is taken to be as late
+        as what comes after it.
+        """
         if time.tzinfo is None:
             raise LogRangeError(f"log: the time {time} has no zone; add one, such as UTC")
-        wanted = (time - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
-        low, high = self.start, self.end  # times never go down along the log
+        return self._position_at((time - _EPOCH) // dt.timedelta(microseconds=1), _now())
+
+    def kept_from(self, *, max_age: dt.timedelta | None = None, max_bytes: int | None = None) -> int:
+        """The first position that these limits keep: events that are no older, and the newest of so many bytes."""
+        limits = [self.start]
+        if max_age is not None:
+            now = _now()
+            limits.append(self._position_at(now - max_age // dt.timedelta(microseconds=1), now))
+        if max_bytes is not None:
+            limits.append(self.position_of_newest(max_bytes))
+        return max(limits)
+
+    def _position_at(self, wanted: int, now: int) -> int:
+        start, end = self.start, self.end
+        if wanted > now:
+            return end
+        steps = self._ask("SELECT first FROM clock_steps WHERE first > ? AND first < ? ORDER BY first", start, end)
+        found, latest = start, None  # the latest time so far, of those that are neither in the future nor early
+        for first, last in pairwise([start, *(step for (step,) in steps), end]):
+            at = self._first_from(wanted, first, last)
+            before = self._ask(
+                "SELECT time FROM pages WHERE first >= ? AND first < ? ORDER BY first DESC LIMIT 1", first, at
+            )
+            if before and (latest is None or before[0][0] >= latest):
+                found, latest = at, before[0][0]
+            there = self._ask("SELECT time FROM pages WHERE first >= ? AND first < ? ORDER BY first LIMIT 1", at, last)
+            if there and there[0][0] <= now:
+                break
+        return found
+
+    def _first_from(self, wanted: int, low: int, high: int) -> int:
+        """The first position at a time or later, among positions [low, high), along which times never go down."""
         while low < high:
             middle = (low + high) // 2
             page = self._ask(
@@ -164,15 +209,6 @@ class LogReader:
             else:
                 high = max(low, page[0][0])
         return low
-
-    def kept_from(self, *, max_age: dt.timedelta | None = None, max_bytes: int | None = None) -> int:
-        """The first position that these limits keep: events that are no older, and the newest of so many bytes."""
-        limits = [self.start]
-        if max_age is not None:
-            limits.append(self.position_at(dt.datetime.now(dt.UTC) - max_age))
-        if max_bytes is not None:
-            limits.append(self.position_of_newest(max_bytes))
-        return max(limits)
 
     def position_of_newest(self, max_bytes: int, *, before: int | None = None) -> int:
         """The first position of the newest events, of all or of those before a position, that take so many bytes."""
