@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tidings.errors import DomainError
 from tidings.model import types
 from tidings.model.domain import Attribute, Domain, dump_domains, load_domains, parse_path, path_text
+from tidings.model.infer import infer_domain
 from tidings.model.types import array, decimal, parse_type, struct
 
 STOCKS = Domain(
@@ -271,3 +272,20 @@ def test_a_domain_prints_itself_as_an_aligned_table():
         "  opened      date                                1990-01-01\n"
         "  index (exchange, venue.city)"
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["_tidings_position", "_tidings_", "_TIDINGS_Time", "`_tidings_a.b`", "_tidings_s.field", "_tıdİngſ_x"]
+)
+def test_a_name_of_tidings_own_columns_is_refused_in_any_case(name):
+    with pytest.raises(DomainError, match="names that begin with _tidings_ are Tidings' own; rename it"):
+        Attribute(name, "int")
+    with pytest.raises(DomainError, match="Tidings' own"):
+        infer_domain([{parse_path(name)[0]: 1}])
+
+
+@pytest.mark.parametrize(
+    "name", ["position", "time", "subscriptions_version", "rejected", "_tiding", "s._tidings_position"]
+)
+def test_any_other_name_is_an_attribute(name):
+    assert Domain("d", [Attribute(name, "int")]).names == [name]

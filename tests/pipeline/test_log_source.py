@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidings.errors import DomainError, TidingsError
-from tidings.model.domain import Attribute, Domain
+from tidings.model.attribute import RESERVED_PREFIX
+from tidings.model.domain import Attribute, Domain, path_text
 from tidings.model.event import read_events
+from tidings.model.infer import infer_domain
 from tidings.store.log import Log
+from tidings.store.notifications import Notifications
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +29,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from tidings import pipeline
 from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.log_source import LogSource, read_log, stream_log
+from tidings.pipeline.past import positions_matched
+from tidings.pipeline.sinks import StoreSink
+from tidings.pipeline.sources import LogEvents
 
 pytestmark = pytest.mark.spark
 
@@ -347,3 +354,32 @@ def test_names_that_clash_are_a_fault_of_the_domain() -> None:
     domain = Domain("d", [Attribute("position", "int")])
     with pytest.raises(DomainError, match="prefix='log_'"):
         LogSource({"path": "x", "domain": domain.to_json()}).schema()
+
+
+def test_attributes_may_have_any_names_but_those_of_tidings_own(spark: SparkSession, tmp_path: Path) -> None:
+    """As the service reads them: with a prefix for the columns that are not attributes."""
+    names = (
+        "position", "time", "subscriptions_version", "subscriptions", "source", "rejected", "Position", "a", "A", "k",
+        "\u212a", "p0", "c0", "a.b", "a`b", " ", "select", "é", "e\u0301", "_metadata",
+    )  # fmt: skip
+    event = {name: number for number, name in enumerate(names)} | {"s": {"a": 1, "A": 2, "_tidings_position": 3}}
+    domain = infer_domain([event], "any")
+    values = [*range(len(names)), 1, 2, 3]
+    filters = [f"{path_text(path)} = {value}" for path, value in zip(domain.leaves, values, strict=True)]
+    world = tmp_path / "index", tmp_path / "store"
+    with Log(tmp_path / "log") as log:
+        log.append(read_events([event, {}], domain))
+        table = spark.createDataFrame([(str(k), text) for k, text in enumerate(filters)], "id string, filter string")
+        pipeline.compile(table, world[0], domain=domain, placement="replicated")
+        source = LogEvents(tmp_path / "log", domain, prefix=RESERVED_PREFIX)
+        with pipeline.stream(
+            source, world[0], StoreSink(world[1]), checkpoint=tmp_path / "checkpoint", trigger="now", partitions=2
+        ) as running:
+            assert running.wait(240)
+        with Notifications(world[1]) as store:
+            assert sorted(store.pairs()) == sorted((0, str(k)) for k in range(len(filters)))
+        events = read_log(spark, tmp_path / "log", domain=domain, on_error="reject", prefix=RESERVED_PREFIX)
+        both = " AND ".join(filters)
+        assert positions_matched(events, both, domain, prefix=RESERVED_PREFIX).tolist() == [0]
+        tested = pipeline.backtest(events, both, time=f"{RESERVED_PREFIX}time")
+    assert (tested.counts.draft, tested.counts.events) == (1, 2)

@@ -246,11 +246,26 @@ DOMAINS = [
     ("stocks2", {"attributes": [{"name": "a"}]}, "/attributes"),
     ("stocks2", {"attributes": [{"name": "a", "type": "dubble"}]}, "/attributes"),
     ("stocks2", {"attributes": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}, "/attributes"),
+    ("stocks2", {"attributes": [{"name": "_tidings_position", "type": "int"}]}, "/attributes"),
+    ("stocks2", {"attributes": [{"name": "_Tidings_x", "type": "int"}]}, "/attributes"),
+    ("stocks2", {"attributes": [{"name": "", "type": "int"}]}, "/attributes"),
     ("stocks2", {"attributes": [{"name": "a", "type": "int"}], "colour": 1}, "/colour"),
     ("stocks2", {"attributes": [{"name": "a", "type": "int"}], "name": "other"}, "/name"),
     ("Stocks", {"attributes": [{"name": "a", "type": "int"}]}, None),
     ("a.b", {"attributes": [{"name": "a", "type": "int"}]}, None),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["_tidings_position", "_TIDINGS_x", ""])
+def test_events_with_a_name_that_no_attribute_has_give_no_domain(shared: Any, name: str) -> None:
+    check_problem(shared.client.post("/v1/domains/new/events", json={name: 1, "a": 2}), 422)
+    check_problem(shared.client.get("/v1/domains/new"), 404)
+
+
+@pytest.mark.parametrize("name", ["position", "time", "subscriptions_version", "subscriptions", "rejected", "source"])
+def test_names_of_the_services_own_are_names_of_attributes_too(shared: Any, name: str) -> None:
+    body = {"attributes": [{"name": name, "type": "int"}]}
+    assert shared.client.put(f"/v1/domains/with-{name.replace('_', '-')}", json=body).status_code < 300
 
 
 @pytest.mark.parametrize(("name", "body", "pointer"), DOMAINS)

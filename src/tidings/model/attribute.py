@@ -13,6 +13,7 @@ from tidings.model.event_values import FieldValue, Misfit, fit, shown, written
 from tidings.model.filter.tree import Path
 from tidings.model.types import BIGINT, DataType, parse_type, quote_name
 
+RESERVED_PREFIX = "_tidings_"  # of columns that go through Spark beside the attributes
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
@@ -32,6 +33,17 @@ def parse_path(name: str) -> Path:
         f"domain: {shown(name)} is no attribute's name; write name or struct.field, with back-quotes around a part "
         "that has a dot or a back-quote (doubled) of its own"
     )
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a column of this name could be taken for one of Tidings' own: Spark disregards case."""
+    return "".join(map(_folded, name[: len(RESERVED_PREFIX)])) == RESERVED_PREFIX
+
+
+def _folded(character: str) -> str:
+    """As Java disregards case, character by character: ı and İ are i, ſ is s."""
+    upper = character.upper()
+    return (upper if len(upper) == 1 else character).lower()[0]
 
 
 def path_text(path: Path) -> str:
@@ -71,6 +83,10 @@ class Attribute:
         if not isinstance(name, str):
             raise DomainError(f"domain: an attribute's name is a text, not {shown(name)}")
         path = parse_path(name)
+        if is_reserved(path[0]):
+            raise DomainError(
+                f"attribute '{path_text(path)}': names that begin with {RESERVED_PREFIX} are Tidings' own; rename it"
+            )
         known = self._known(path_text(path), type)
         if isinstance(allowed, str | bytes | Mapping) or not isinstance(allowed, Iterable):
             raise DomainError(f"attribute '{name}': allowed is a list of values, not {shown(allowed)}")

@@ -140,10 +140,10 @@ def backtest(
     names = tuple(events.columns) if samples else columns
     task = Task((filter, against), domain.to_json(), names, columns, asked, samples, seed, clock.finest, clock.scale)
     # mapInArrow takes a dot or a back-quote in a name for syntax, so that columns travel under plain names.
-    chosen = [F.col(path_text((name,))).alias(f"c{number}") for number, name in enumerate(names)]
+    chosen = [F.col(_plain_name(events, name)).alias(f"c{number}") for number, name in enumerate(names)]
     if clock.column is not None:
         chosen.append(clock.column.alias(TIME))
-    tally = _collect(events.select(*chosen), task)
+    tally = _collect(_plainly_named(events).select(*chosen), task)
     if not tally.events:
         raise PipelineError("the table has no events; there is nothing to run the filter over")
     if clock.name is not None:
@@ -178,6 +178,15 @@ def _attributes_read(filter: str, against: str | None, domain: Domain) -> tuple[
     return tuple(dict.fromkeys(paths))
 
 
+def _plainly_named(events: DataFrame) -> DataFrame:
+    """The events with columns named by their places: names may differ in their case alone, which Spark disregards."""
+    return events.toDF(*(f"p{place}" for place in range(len(events.columns))))
+
+
+def _plain_name(events: DataFrame, name: str) -> str:
+    return f"p{events.columns.index(name)}"
+
+
 # ---------------------------------------------------------------------- when an event was
 
 
@@ -199,6 +208,8 @@ def _clock(events: DataFrame, domain: Domain, name: str | None, unit: str | None
         if len(times) != 1:
             return _Clock()
         path: Path = (times[0],)
+    elif name in events.columns:
+        path = (name,)
     else:
         found = domain.find(parse_path(name))
         if found is None:
@@ -206,8 +217,8 @@ def _clock(events: DataFrame, domain: Domain, name: str | None, unit: str | None
                 f"the events have no column '{name}' to take the time from; {did_you_mean(name, domain.names)}"
             )
         path = found[0]
-    column = F.col(path_text(path))
-    match events.select(column).schema[0].dataType:
+    column = F.col(path_text((_plain_name(events, path[0]), *path[1:])))
+    match _plainly_named(events).select(column).schema[0].dataType:
         case T.DateType():
             return _Clock(path_text(path), column, finest=DAY)
         case T.TimestampType() | T.TimestampNTZType():

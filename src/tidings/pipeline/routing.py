@@ -25,6 +25,7 @@ from tidings.matching.hashing import hash_numbers, hashes_of
 from tidings.model.domain import Domain, path_text
 from tidings.model.event import EventBatch, read_events
 from tidings.model.event_columns import fit_column
+from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.worker import with_column
 from tidings.rendezvous.cells import event_values
 from tidings.rendezvous.interface import Numbers, View
@@ -52,6 +53,8 @@ SEVERAL = T.StructType(
 
 def routed_once(events: DataFrame, view: View, domain: Domain) -> DataFrame:
     """Every event to its one partition, with the shards that it consults there."""
+    if VISIT in map(str.lower, events.columns):
+        raise PipelineError(f"the events have a column {VISIT}, which matching adds itself; rename it")
 
     def visit(*columns: pa.Array) -> pa.Array:  # type: ignore[type-arg] # Spark reads these hints
         struct: pa.Array[Any] = _struct(visits_of(_events(columns, view, domain), view))

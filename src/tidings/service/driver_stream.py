@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings import pipeline
 from tidings.errors import TidingsError
+from tidings.model.attribute import RESERVED_PREFIX
 from tidings.pipeline.aside import NOTHING
 from tidings.pipeline.errors import CheckpointError
 from tidings.pipeline.gate import Gate
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from tidings.pipeline.streaming import Stream
 
-PREFIX = "_tidings_"  # of the columns that are not attributes: no attribute's name begins so
+PREFIX = RESERVED_PREFIX  # of the columns that are not attributes: no attribute's name begins so
 EVENTS_A_BATCH = 20_000  # at most: a backlog is worked off in micro-batches that end soon
 WAIT_SECONDS = 0.25  # that the source looks for events by itself
 LOOK_SECONDS = 0.25  # between looks at whether the query runs

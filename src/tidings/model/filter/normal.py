@@ -215,7 +215,7 @@ def _boxes(part: _Part) -> list[Box]:
                 return boxes
             # Met once, at the end: the rest may be hundreds of parts, and the boxes share what is left of them.
             left = _conjunction(rest)
-            if len(boxes) * node_count(left) > MAX_RESIDUAL_NODES:
+            if sum(box.residual is not None for box in boxes) * node_count(left) > MAX_RESIDUAL_NODES:
                 return _hull_box(part)
             return list(_meet_each(boxes, _hull_box(_All(tuple(rest), left))))
 
