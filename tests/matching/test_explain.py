@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tidings.matching.explain import WIDTH, Reason, explain
 from tidings.model.domain import Attribute, Domain
+from tidings.model.event import read_record
 from tidings.model.filter.interpret import evaluate
 from tidings.model.filter.parse import parse_filter
 from tidings.model.filter.tree import Expression, Path
@@ -207,3 +208,13 @@ def test_an_explanation_as_a_dict_has_the_whole_tree() -> None:
             ],
         },
     }
+
+
+def test_long_values_are_shown_by_their_beginning() -> None:
+    domain = Domain("long", [Attribute("s", "string"), Attribute("a", "array<string>")])
+    record = read_record({"s": "x" * 1_000_000, "a": ["y" * 500] * 100}, domain)
+    text = " OR ".join([*(f"s = '{k}'" for k in range(500)), "array_contains(a, 'z')"])
+    told = json.dumps(explain(parse_filter(text, domain), record).to_dict(), ensure_ascii=False)
+    assert "s is '" + "x" * 200 + "'… of 1,000,000 characters" in told
+    assert "'… of 500 characters, … 100 in all]" in told
+    assert len(told) < 500_000

@@ -142,4 +142,3 @@ def test_steps_leave_with_their_events(tmp_path: Path, clock: Clock) -> None:
         assert log._ask("SELECT first FROM clock_steps") == [(1,), (3,)]
         log.retain(from_position=3)
         assert log._ask("SELECT first FROM clock_steps") == [(3,)]
-

@@ -40,6 +40,8 @@ from tidings.model.xpath.interpret import read_document
 from tidings.model.xpath.parse import parse_path
 
 WIDTH = 80  # columns of the terminal that explanations are printed for
+SHOWN_CHARACTERS = 200  # of a value, which every predicate of a filter repeats
+SHOWN_ITEMS = 20  # of an array
 MAX_INDENT = 16  # deeper than that, depth no longer shows
 
 _MARKS = {True: "✓", False: "✗", None: "?"}
@@ -197,7 +199,10 @@ def _shown(value: Any, type_: DataType) -> str:
     if value is None:
         return "NULL"
     if type_.element is not None:
-        return "[" + ", ".join(_shown(item, type_.element) for item in value) + "]"
+        more = [f"… {len(value):,} in all"] if len(value) > SHOWN_ITEMS else []
+        return "[" + ", ".join([*(_shown(item, type_.element) for item in value[:SHOWN_ITEMS]), *more]) + "]"
+    if type_.name == "string" and len(value) > SHOWN_CHARACTERS:
+        return literal_to_sql(value[:SHOWN_CHARACTERS], type_) + f"… of {len(value):,} characters"
     if type_.is_datetime:
         return literal_to_sql(value, type_).split("'")[1]
     return literal_to_sql(value, type_, typed=False)
