@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,15 @@ def test_filters_and_events_that_break_a_batch_are_found(world: World, tmp_path:
     found = culprits_of(suspect(world, tmp_path / "versions", rows))
     assert found.filters.keys() == {7, 13}
     assert found.events.keys() == {bad}
+
+
+@pytest.mark.usefixtures("poison")
+def test_an_event_is_to_blame_where_its_only_filter_matches_earlier_ones(world: World, tmp_path: Path) -> None:
+    (good,) = world.publish(9.0)
+    (bad,) = world.publish(1.0, time="poison")
+    batch = dataclasses.replace(suspect(world, tmp_path / "versions", {1: "price > 5"}), start=good + 1)
+    found = culprits_of(batch)
+    assert (found.filters, found.events.keys()) == ({}, {bad})
 
 
 def test_nothing_is_found_in_a_batch_that_does_not_fail(world: World, tmp_path: Path) -> None:

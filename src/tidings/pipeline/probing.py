@@ -16,7 +16,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,8 @@ from tidings.store.reader import LogReader
 START_SECONDS = 120.0
 TRY_SECONDS = 120.0  # after which a try counts as failed
 MOST = 20  # filters and events that are found in one batch
+EARLIER = 100  # events before the batch that a filter is tried with,
+EARLIER_POSITIONS = 10_000  # among so many positions
 REASON_CHARACTERS = 500
 _FAILS = "matching fails"
 
@@ -98,12 +100,16 @@ def _pair_that_fails(prober: _Prober) -> tuple[int | None, int | None]:
 
 
 def _is_to_blame(prober: _Prober, event: int, filter_: int) -> bool:
-    """Whether of an event and a filter that fail together the event does so with others, and the filter does not."""
-    others = [(0, filter_), (filter_ + 1, len(prober.numbers))]
-    if all(prober.attempt(_one(event), part) is None for part in others):
+    """Whether of an event and a filter that fail together it is the event.
+
+    It is where it fails with other filters too, or there are none, and the filter fails with no other event. Earlier
+    events are tried for that as well.
+    """
+    others = [part for part in ((0, filter_), (filter_ + 1, len(prober.numbers))) if part[0] < part[1]]
+    if others and all(prober.attempt(_one(event), part) is None for part in others):
         return False
-    rest = [(0, event), (event + 1, len(prober.positions))]
-    return all(prober.attempt(part, _one(filter_)) is None for part in rest)
+    rest = [part for part in ((0, event), (event + 1, prober.events)) if part[0] < part[1]]
+    return bool(rest) and all(prober.attempt(part, _one(filter_)) is None for part in rest)
 
 
 def _one(number: int) -> tuple[int, int]:
@@ -134,6 +140,7 @@ class _Prober:
         self._process: subprocess.Popen[bytes] | None = None
         self.numbers: list[int] = []
         self.positions: list[int] = []
+        self.events = 0  # those of the batch, and after them some from before it
 
     @property
     def all_events(self) -> tuple[int, int]:
@@ -178,6 +185,7 @@ class _Prober:
             reason = answer if isinstance(answer, str) else answer["error"]
             raise PipelineError(f"stream: the batch that fails cannot be read to be tried in parts: {reason}")
         self.numbers, self.positions = answer["filters"], answer["events"]
+        self.events = len(self.positions) + answer["earlier"]
 
     def _ask(self, question: dict[str, Any], seconds: float) -> dict[str, Any] | str:
         """The answer, or why there is none."""
@@ -231,13 +239,14 @@ class _Batch:
         aside = set(suspect.aside_events)
         with LogReader(suspect.log) as log:
             start, end = max(suspect.start, log.start), min(suspect.end, log.end)
-            pages = list(log.pages(start, end, domain=suspect.key))
-        places = [(position, page) for page in pages for position in range(max(page.first, start), min(page.end, end))]
-        self._events = [(position, page) for position, page in places if position not in aside]
-
-    @property
-    def positions(self) -> list[int]:
-        return [position for position, _ in self._events]
+            batch = _events_of(log.pages(start, end, domain=suspect.key), start, end)
+            begin = max(log.start, log.removed_to(suspect.key), start - EARLIER_POSITIONS)
+            earlier = _events_of(log.pages(begin, start, domain=suspect.key), begin, start)[-EARLIER:]
+        self._events = [(position, page) for position, page in batch if position not in aside]
+        self.positions = [position for position, _ in self._events]
+        earlier = [(position, page) for position, page in earlier if position not in aside]
+        self.earlier = len(earlier)
+        self._events += earlier
 
     def match(self, events: tuple[int, int], filters: tuple[int, int]) -> None:
         rows = self.filters.slice(filters[0], filters[1] - filters[0])
@@ -247,6 +256,11 @@ class _Batch:
                 if matcher is not None:
                     fit: Any = read.rejected.is_null()
                     matcher.match(read.attributes.filter(fit), on_error="reject")
+
+
+def _events_of(pages: Iterable[Page], start: int, end: int) -> list[tuple[int, Page]]:
+    """The positions [start, end) that pages have, each with its page."""
+    return [(position, page) for page in pages for position in range(max(page.first, start), min(page.end, end))]
 
 
 def _ranges(events: list[tuple[int, Page]]) -> Iterator[tuple[int, int, list[Page]]]:
@@ -304,7 +318,7 @@ def main() -> int:
     try:
         batch = _Batch(Suspect(**json.loads(sys.stdin.readline())))
         numbers: list[Any] = batch.filters["id"].to_pylist()
-        answer({"filters": numbers, "events": batch.positions})
+        answer({"filters": numbers, "events": batch.positions, "earlier": batch.earlier})
     except Exception as error:
         answer({"error": _reason(error)})
         return 1
