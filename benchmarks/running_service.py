@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,19 @@ class RunningService:
 @contextlib.contextmanager
 def running(workload: Workload, *, gateway_alone: bool = False) -> Iterator[RunningService]:
     """A service with the workload's subscriptions, from when it matches until it has stopped."""
+    with serving(lambda data: subscribe(data, workload), workload.domain.name, gateway_alone=gateway_alone) as service:
+        yield service
+
+
+@contextlib.contextmanager
+def serving(
+    fill: Callable[[DataDirectory], None], domain: str, *, gateway_alone: bool = False
+) -> Iterator[RunningService]:
+    """A service with what is filled in before it starts, from when it matches a domain until it has stopped."""
     with tempfile.TemporaryDirectory(prefix="tidings-service-") as folder:
         data = DataDirectory(Path(folder) / "data")
         data.make()
-        subscribe(data, workload)
+        fill(data)
         port = _free_port()
         command = [sys.executable, "-m", "tidings", "serve", "--data", str(data.path), "--port", str(port)]
         if gateway_alone:
@@ -83,8 +92,8 @@ def running(workload: Workload, *, gateway_alone: bool = False) -> Iterator[Runn
             process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
             token = _until(lambda: data.read_token(), process)
-            service = RunningService(process, port, token, workload.domain.name)
-            key = f"{DEFAULT_TENANT}.{workload.domain.name}"
+            service = RunningService(process, port, token, domain)
+            key = f"{DEFAULT_TENANT}.{domain}"
             _until(lambda: _answers(service) if gateway_alone else _matches(data, key), process)
             yield service
         finally:

@@ -78,7 +78,7 @@ def serve(
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Feed it real flights, and show who is told of what.")] = False,
     recover: Annotated[
-        bool, typer.Option("--recover", help="Where a stream's checkpoint is lost or damaged, go on without it.")
+        bool, typer.Option("--recover", help="Go on although the log has lost events that were never matched.")
     ] = False,
     dev_webhooks: Annotated[
         bool, typer.Option("--dev-webhooks", help="Let webhooks go to this machine, and by http: for development.")

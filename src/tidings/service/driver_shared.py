@@ -169,6 +169,7 @@ class SharedStream(StreamThread):
             if is_in and set_aside_culprits(
                 data.domains / key / "aside.json", self._files.query, data.log, domain_of(row)
             ):
+                self._members.pop(key, None)  # it is opened again, without what was set aside
                 return
 
     def _serve(self) -> None:
@@ -182,8 +183,7 @@ class SharedStream(StreamThread):
             query = self._opened(log)
             opened.callback(query.release)
             self._reached = max(self._reached, self._resume())
-            self._members.clear()
-            self._said = (0, -1)
+            self._published, self._said = frozenset(), (0, -1)
             self._take_in(query)
             aside = left_out(*map(self._aside_of, self._members.values()))
             place = self._context.catalogue_place
@@ -256,6 +256,8 @@ class SharedStream(StreamThread):
             member = self._members.get(key)
             if member is None:
                 member = MemberFilters(self._context.data.domain(row.tenant, row.name), self._context.catalogue)
+                if not member.files.mailboxes.exists():  # rather here than in the first batch
+                    self._mailboxes(member).close()
                 aside = self._aside_of(member)
                 member.aside = {one.number: one.reason for one in aside.filters.values()}
                 self._set_aside[key] = len(aside.filters) + len(aside.events)
