@@ -113,7 +113,8 @@ JSON_BODIES = [
     event("a key twice by an escape", 400, '{"price": 1, "pric\\u0065": 2}'),
     event("a key twice deep inside", 400, '{"other": [[{"a": 1, "a": 2}]]}'),
     event("65 levels", 400, deep(65)),
-    event("a million levels", 400, deep(1_000_000)),
+    event("100,000 levels", 400, deep(100_000)),
+    event("a million levels", 413, deep(1_000_000)),
     event("a million brackets", 400, "[" * 1_000_000),
     event("65 arrays", 400, '{"a":' + "[" * 65 + "]" * 65 + "}"),
     event("a number for an event", 400, "42"),
@@ -211,6 +212,8 @@ MARKUP = [
     event("feed: malformed", 400, "<rss><channel><item>", RSS),
     event("feed: a doctype", 400, "<!DOCTYPE rss><rss><channel/></rss>", RSS),
     event("feed: Atom that is none", 400, "<entry/>", ATOM),
+    event("feed: a head for every item", 413,
+          f"<rss><channel><title>{'x' * 200_000}</title>{'<item><guid>a</guid></item>' * 4000}</channel></rss>", RSS),
 ]  # fmt: skip
 
 ENCODINGS = [

@@ -52,6 +52,19 @@ def test_files_that_cannot_be_tightened_are_refused_with_their_owner(
         tighten(tmp_path)
 
 
+def test_what_spark_ships_may_have_any_mode_in_a_folder_that_nobody_else_can_enter(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    shipped = tmp_path / "runs" / "7-x" / "spark-1" / "userFiles" / "shard"
+    shipped.parent.mkdir(parents=True)
+    for folder in (tmp_path / "runs", tmp_path / "runs" / "7-x"):
+        folder.chmod(0o700)
+    shipped.touch()
+    shipped.chmod(0o711)
+    assert too_open(tmp_path) == []
+    (tmp_path / "runs" / "7-x").chmod(0o755)
+    assert too_open(tmp_path) == [tmp_path / "runs" / "7-x"]
+
+
 def test_a_link_to_nothing_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     tmp_path.chmod(0o700)

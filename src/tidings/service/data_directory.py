@@ -31,6 +31,7 @@ from typing import Any
 
 from tidings.errors import TidingsError
 from tidings.service.data_format import check_format, write_format
+from tidings.service.private_files import RUNS
 
 DEFAULT_DATA = "tidings-data"
 DEFAULT_TENANT = "default"
@@ -163,7 +164,7 @@ class DataDirectory:
 
     @property
     def runs(self) -> Path:
-        return self.path / "runs"
+        return self.path / RUNS
 
     def domain(self, tenant: str, name: str) -> DomainFiles:
         key = domain_key(tenant, name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tidings.errors import TidingsError
 
 UMASK = 0o077
+RUNS = "runs"  # where the temporary files of drivers are
 
 
 class PrivateFilesError(TidingsError):
@@ -31,6 +32,8 @@ def too_open(directory: Path) -> list[Path]:
     found = [directory] if _is_open(directory) else []
     for folder, folders, files in os.walk(directory):
         found += [path for name in (*folders, *files) if _is_open(path := Path(folder, name))]
+        if Path(folder) == directory / RUNS:
+            folders.clear()  # nobody else can enter these, whatever modes Spark gives to files that it ships
     return found
 
 

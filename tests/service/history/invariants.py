@@ -11,6 +11,7 @@ from .history import Event, History, Key, Subscription
 from .records import Delivery, Fault
 
 TOO_MANY = "wait to be matched"  # what a refusal says when a domain's events wait
+TOLD_SECONDS = 5.0  # after which the one who refuses is to know what was matched
 TIME_SECONDS = 2.0  # by which two clocks of a machine may differ
 BESIDE_TIMES, BESIDE_SECONDS = 3.0, 1.0  # how much later than alone a tenant's events may come while others work
 
@@ -267,7 +268,7 @@ def _refused_for_nothing(history: History) -> Iterator[str]:
                 and other.acked.answered is not None
                 and other.acked.answered < attempt.sent
             ]
-            if all(first.get(other.key, math.inf) < attempt.sent for other in before):
+            if all(first.get(other.key, math.inf) < attempt.sent - TOLD_SECONDS for other in before):
                 yield (
                     f"event {event} was refused ({attempt.reason}) when all {len(before)} events of its domain "
                     "had been delivered"

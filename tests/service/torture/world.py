@@ -53,6 +53,7 @@ class Sender(Publisher):
             self.idle = True
             return
         self.idle = False
+        self.stopped.wait(action.get("wait", 0.0))
         draw = random.Random(action["seed"])
         for post in posts(
             draw, action["shape"], action["form"], action["count"], action["size"], self.source, self._next

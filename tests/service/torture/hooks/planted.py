@@ -42,9 +42,16 @@ def a_read_evicts_its_own_pages(module):
 
 
 def accepted_here_refused_there(module):
-    """Row 3: Arrow is given every pattern, also one that it refuses, and its stream fails."""
-    assert module.like_size
-    module.like_size = lambda pattern: 0
+    """Row 3: a pattern that was accepted is refused when an event comes, and the stream fails."""
+    compile_like = module.compile_like
+
+    @functools.wraps(compile_like)
+    def planted(pattern, *given):
+        if len(pattern) > 1000:
+            raise ValueError("pattern too large - compile failed")
+        return compile_like(pattern, *given)
+
+    module.compile_like = planted
 
 
 def written_is_received(module):
@@ -96,11 +103,11 @@ PLANTS = {
     "1": [("tidings.pipeline.store_sink", empty_batches_leave_nothing)],
     "2": [("tidings.service.event_texts", a_read_evicts_its_own_pages)],
     "3": [
-        ("tidings.matching.evaluate", accepted_here_refused_there),
+        ("tidings.model.filter.values", accepted_here_refused_there),
         ("tidings.service.driver_shared", nothing_is_set_aside),
         ("tidings.service.driver_stream", nothing_is_set_aside),
     ],
-    "aside": [("tidings.matching.evaluate", accepted_here_refused_there)],
+    "aside": [("tidings.model.filter.values", accepted_here_refused_there)],
     "4": [("tidings.service.streaming", written_is_received)],
     "5": [("tidings.model.attribute", any_name_is_taken)],
     "6": [("tidings.service.subscribing", everything_waits_at_the_start)],
