@@ -21,6 +21,7 @@ from typing import Any
 from tidings.service.driver_shared import SharedStream
 from tidings.service.driver_stream import Context, DomainStream
 from tidings.store.catalogue import DomainRow
+from tidings.store.shared_progress import SharedProgress
 
 LOOK_SECONDS = 2.0  # between looks at whether a domain has grown
 RETURN_SECONDS = 60.0  # that the shared stream pauses at most for a domain to return
@@ -146,9 +147,18 @@ class Streams:
             if stream.key == row.key:  # of the same name: one after the other
                 stream.join()
         self._leaving = [stream for stream in self._leaving if stream.key != row.key]
-        begin = 0 if self._shared is None or not self._shared.has(row.key) else self._shared.reached
-        self._own[row.key] = DomainStream(self._context, row, begin=begin)
+        self._own[row.key] = DomainStream(self._context, row, begin=self._passed(row))
         self._own[row.key].start()
+
+    def _passed(self, row: DomainRow) -> int:
+        """The position before which the shared stream has matched all events of a domain that leaves it."""
+        if self._shared is not None and self._shared.has(row.key):
+            return self._shared.reached
+        progress = self._context.data.shared.progress
+        if self._has_checkpoint(row) or not progress.exists():
+            return 0
+        with SharedProgress(progress, read_only=True) as noted:
+            return noted.resume
 
     def _tell_shared(self) -> None:
         if self._shared is None:

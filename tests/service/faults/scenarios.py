@@ -125,19 +125,14 @@ def checkpoint_truncated(run: Run) -> None:
 
 
 def _checkpoint(run: Run, name: str, break_: Callable[[Path], None]) -> None:
-    """The stream says what is wrong and does not go on by guessing; --recover goes on from what the mailboxes know."""
-    run.served.kill()
-    break_(run.served.data / "domains" / run.key / "query")
-    run.served.start()
-    until = time.monotonic() + 30
-    while (problem := _problem(run)) is None and time.monotonic() < until:
-        time.sleep(0.2)
-    run.notes.append(f"without --recover: {problem or 'it goes on by itself'}"[:250])
-    run.served.stop()
-    with run.fault(name, bound_seconds=RESTART_BOUND):
-        pass
-    run.served.start("--recover")
-    run.wait_for_recovery()
+    """The stream goes on by itself from what the mailboxes have: the one that is shared, and then the domain's own."""
+    for kind, options in (("shared by small domains", ()), ("of the domain alone", ("--placement", "replicated"))):
+        with run.fault(f"{name}, {kind}", bound_seconds=RESTART_BOUND):
+            run.served.kill()
+            own = run.served.data / "domains" / run.key / "query"
+            break_(own if own.exists() else run.served.data / "shared" / "query")
+            run.served.start(*options)
+        run.wait_for_recovery()
 
 
 def disk_full(run: Run) -> None:
@@ -377,14 +372,6 @@ def skipped(scenario: Scenario) -> str | None:
     if scenario.small_disk_megabytes is not None and not damage.can_mount():
         return "a small file system needs root"
     return None
-
-
-def _problem(run: Run) -> str | None:
-    domains = run.served.driver_status().get("domains")
-    if not isinstance(domains, dict) or run.key not in domains:
-        return None
-    problem = domains[run.key].get("problem")
-    return None if problem is None else str(problem)
 
 
 def _view(run: Run) -> str | None:

@@ -18,19 +18,27 @@ import os
 import sys
 import time
 
-# The point → the module, the function, and whether the process is held before it, after it, or after it if it has
-# answered something.
+# The point → the modules and functions that come to it, and whether the process is held before, after, or after it if
+# it has answered something.
 POINTS = {
-    "append-written": ("tidings.store.log", "Log._sync", "before"),  # in the transaction; not on the disk
-    "append-committed": ("tidings.store.log", "Log._sync", "after"),  # on the disk; `acknowledged` lags behind
-    "append-durable": ("tidings.store.log", "Log._write", "after"),  # all of it; nobody was answered
-    "delivered": ("tidings.store.deliveries", "Deliveries.acknowledge", "before"),  # the subscriber has it; unnoted
-    "batch-planned": ("tidings.pipeline.log_source", "LogStreamReader._planned", "answered"),  # Spark has not noted it
-    "batch-matched": ("tidings.pipeline.pinned", "PinnedVersion.match", "after"),  # in a worker; nothing is loaded
-    "batch-loaded": ("tidings.pipeline.store_sink", "load", "after"),  # in the mailboxes; the checkpoint lags behind
-    "view-built": ("tidings.service.driver_adapting", "Adapter._build", "after"),  # its files are there; no version is
-    "view-published": ("tidings.service.driver_index", "DomainIndex.adopt", "after"),  # a version; no query has it
-    "view-matched": ("tidings.pipeline.pinned", "PinnedVersion.match_visits", "after"),  # in a worker, by the View
+    "append-written": [("tidings.store.log", "Log._sync", "before")],  # in the transaction; not on the disk
+    "append-committed": [("tidings.store.log", "Log._sync", "after")],  # on the disk; `acknowledged` lags behind
+    "append-durable": [("tidings.store.log", "Log._write", "after")],  # all of it; nobody was answered
+    "delivered": [("tidings.store.deliveries", "Deliveries.acknowledge", "before")],  # the subscriber has it; unnoted
+    "batch-planned": [
+        ("tidings.pipeline.log_source", "LogStreamReader._planned", "answered")
+    ],  # Spark has not noted it
+    "batch-matched": [  # in a worker; nothing is loaded
+        ("tidings.pipeline.pinned", "PinnedVersion.match", "after"),
+        ("tidings.pipeline.shared_worker", "_subscriptions", "after"),
+    ],
+    "batch-loaded": [  # in the mailboxes; the checkpoint lags behind
+        ("tidings.pipeline.store_sink", "load", "after"),
+        ("tidings.pipeline.shared_sink", "load_shared", "after"),
+    ],
+    "view-built": [("tidings.service.driver_adapting", "Adapter._build", "after")],  # its files are there; no version
+    "view-published": [("tidings.service.driver_index", "DomainIndex.adopt", "after")],  # a version; no query has it
+    "view-matched": [("tidings.pipeline.pinned", "PinnedVersion.match_visits", "after")],  # in a worker, by the View
 }
 
 
