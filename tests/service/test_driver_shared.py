@@ -142,6 +142,8 @@ def test_domains_that_share_a_stream_get_their_own_matches_over_restarts(spark: 
         driver.until(lambda: world.told("late", rain) == third + fifth)
         assert driver.streams.shared_status()["domains"] == 3  # type: ignore[index]
         assert not world.data.domain("ada", "quotes").query.exists()
+        assert world.catalogue.delete_domain("ada", "notes")
+        driver.until(lambda: not world.data.domain("ada", "notes").folder.exists())
     shutil.rmtree(world.data.shared.query)  # a lost checkpoint is made again, and nothing is lost or doubled
     sixth = world.publish("quotes", {"price": 10.0, "position": "left"})
     with running(spark, world) as driver:

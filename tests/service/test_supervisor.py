@@ -19,7 +19,7 @@ import pytest
 
 from tidings.errors import TidingsError
 from tidings.service import supervisor as module
-from tidings.service.data_directory import CATALOGUE, LOG, DataDirectory, DataDirectoryError
+from tidings.service.data_directory import CATALOGUE, LOG, DataDirectory, DataDirectoryError, replace_json
 from tidings.service.supervisor import Plan, Supervisor, prepared
 from tidings.store.catalogue import Catalogue
 
@@ -223,3 +223,21 @@ def test_the_catalogue_and_the_log_and_their_passwords_are_not_to_be_seen_among_
         assert child.environment is not None
         assert child.environment[variable] in place.values()
     assert variable not in Plan(DataDirectory(tmp_path)).environment()
+
+
+def test_a_stream_that_stops_running_is_printed_and_so_is_its_return(
+    plan: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
+
+    def says(pid: int, **domain: object) -> None:
+        status = {"pid": pid, "state": "running", "time": time.time(), "domains": {"ada.quotes": domain}}
+        replace_json(plan.data.driver_status, status)
+
+    with running(plan) as supervisor:
+        assert supervisor.driver.process is not None
+        pid = supervisor.driver.process.pid
+        says(pid, state="failed", problem="the disk is full")
+        eventually(lambda: "degraded: ada.quotes: its stream is failed: the disk is full" in caplog.text)
+        says(pid, state="running", problem=None)
+        eventually(lambda: "ada.quotes: its stream is running again" in caplog.text)

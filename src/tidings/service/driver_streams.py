@@ -62,6 +62,7 @@ class Streams:
         self._own: dict[str, DomainStream] = {}
         self._leaving: list[DomainStream] = []  # of domains that were deleted
         self._shared: SharedStream | None = None if sharing.is_off else SharedStream(context)
+        self._deleted: set[str] = set()  # domains whose files can go
         self._is_started = False
         self._returning: _Returning | None = None
         self._quiet: dict[str, tuple[float, int]] = {}  # since when a domain with a stream of its own is small
@@ -69,6 +70,7 @@ class Streams:
 
     def follow(self, rows: Mapping[str, DomainRow], revision: int) -> None:
         """Have every domain matched, as the catalogue has them at a revision."""
+        self._deleted |= self._rows.keys() - rows.keys()
         self._rows, self._revision = dict(rows), revision
         for key in self._own.keys() - rows.keys():
             gone = self._own.pop(key)
@@ -84,9 +86,12 @@ class Streams:
 
     def look(self) -> None:
         """Now and then: move domains that have grown, and those that are small again."""
-        if self._shared is None or time.monotonic() - self._looked < LOOK_SECONDS:
+        if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
+        self._remove_deleted()
+        if self._shared is None:
+            return
         if self._returning is not None:
             self._go_on_returning(self._returning, self._shared)
             return
@@ -127,6 +132,16 @@ class Streams:
         """Say nothing of any domain any more."""
         self._own.clear()
         self._shared = None
+
+    def _remove_deleted(self) -> None:
+        """Remove the files of domains that were deleted while this driver ran, once no stream has to do with them."""
+        self._leaving = [stream for stream in self._leaving if stream.is_alive]
+        busy = {*self._rows, *(stream.key for stream in self._leaving)}
+        for key in self._deleted - busy:
+            if self._shared is None or not self._shared.has(key):
+                shutil.rmtree(self._context.data.domains / key, ignore_errors=True)
+                self._deleted.discard(key)
+        self._deleted -= self._rows.keys()  # made again: it goes on with the files that there are
 
     # ------------------------------------------------------------------ where a domain belongs
 

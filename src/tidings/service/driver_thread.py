@@ -45,6 +45,10 @@ class StreamThread(ABC):
     def join(self) -> None:
         self._thread.join()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def _enter(self, state: str) -> None:
         if state != self._state:
             self._state, self._since = state, time.time()
