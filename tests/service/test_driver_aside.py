@@ -19,7 +19,7 @@ from tidings.service.set_aside import SetAside
 from .driver_world import World, eventually
 from .test_driver import start_driver, with_group_killed
 
-POISON = Path(__file__).parent / "poison"
+FAULTS = Path(__file__).parent / "faults"
 
 
 @pytest.fixture
@@ -29,10 +29,18 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
+def plant_poison(monkeypatch: pytest.MonkeyPatch, folder: Path, how: str) -> None:
+    """Have matching break in processes that are started from now on."""
+    monkeypatch.setenv("TIDINGS_POISON", how)
+    monkeypatch.setenv("TIDINGS_FAULT_POINTS", str(folder))
+    monkeypatch.setenv("TIDINGS_FAULT_HOOKS", str(FAULTS / "hooks" / "poison.py"))
+    path = os.pathsep.join(filter(None, (str(FAULTS / "points"), os.environ.get("PYTHONPATH"))))
+    monkeypatch.setenv("PYTHONPATH", path)
+
+
 @pytest.fixture(params=["raise", "die"])
-def poison(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POISON", request.param)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(POISON), os.environ.get("PYTHONPATH", "")]).rstrip(":"))
+def poison(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plant_poison(monkeypatch, tmp_path, request.param)
 
 
 def suspect(world: World, folder: Path, rows: dict[int, str]) -> Suspect:
@@ -72,10 +80,9 @@ def test_nothing_is_found_in_a_batch_that_does_not_fail(world: World, tmp_path: 
 @pytest.mark.parametrize("sharing", [0, 100], ids=["own stream", "shared stream"])
 @pytest.mark.parametrize("how", ["raise", pytest.param("die", marks=pytest.mark.long)])
 def test_a_stream_isolates_what_breaks_it_and_goes_on(
-    world: World, monkeypatch: pytest.MonkeyPatch, sharing: int, how: str
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sharing: int, how: str
 ) -> None:
-    monkeypatch.setenv("POISON", how)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(POISON), os.environ.get("PYTHONPATH", "")]).rstrip(":"))
+    plant_poison(monkeypatch, tmp_path, how)
     dear, bad = world.subscribe("price > 8", "dear"), world.subscribe("time = 'poison'", "bad")
     first = world.publish(9.0)
     process: Any = start_driver(world, "--share-up-to", str(sharing))

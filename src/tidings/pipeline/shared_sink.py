@@ -117,7 +117,7 @@ def load_shared(
 
     list(_threads().map(load, by_domain))
     with SharedProgress(progress) as noted:
-        noted.note(query, batch, max(written.reached.values(), default=None), written.events)
+        noted.note(query, batch, max(written.reached.values(), default=None), written.work)
     discard(messages)
     _close_some()
     keep_what_is_there("load")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ MATCHED = T.StructType(
         T.StructField("domain", T.StringType(), False),
         T.StructField("position", T.LongType(), False),
         T.StructField("subscriptions_version", T.LongType(), False),
+        T.StructField("seconds", T.DoubleType(), False),  # that matching it took: its share of its domain's
         T.StructField("subscriptions", T.ArrayType(T.LongType(), False)),
     ]
 )
@@ -36,6 +38,7 @@ _FIELDS: Any = [
     pa.field("domain", pa.string()),
     pa.field("position", pa.int64()),
     pa.field("subscriptions_version", pa.int64()),
+    pa.field("seconds", pa.float64()),
     pa.field("subscriptions", pa.list_(pa.int64())),
 ]
 _SCHEMA = pa.schema(_FIELDS)
@@ -103,14 +106,18 @@ def _by_domain(batch: pa.RecordBatch) -> list[tuple[int, int, int, list[Page]]]:
 
 def _matched(task: SharedTask, version: int, start: int, end: int, pages: list[Page]) -> Iterator[pa.RecordBatch]:
     key = pages[0].domain
+    began = time.perf_counter()
     compiled = _member(task, version, key)
     for events in attribute_columns(pages, compiled.domain, start, end, on_error="reject"):
         count = len(events.position)
+        subscriptions = _subscriptions(task, compiled, events)
+        took, began = time.perf_counter() - began, time.perf_counter()
         columns: list[Any] = [
             pa.array([key] * count, pa.string()),
             events.position,
             pa.array([version] * count, pa.int64()),
-            _subscriptions(task, compiled, events),
+            pa.array([took / max(count, 1)] * count, pa.float64()),
+            subscriptions,
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 

@@ -29,6 +29,7 @@ from tidings.pipeline.errors import PipelineError
 from tidings.pipeline.garbage import keep_what_is_there
 from tidings.pipeline.sources import VERSION
 from tidings.store.notifications import LOG, Notifications
+from tidings.store.shared_progress import Work
 
 NO_VERSION = -1  # of a batch without events
 INLINE_BYTES = 1 << 20  # of a task's matches that travel with its result
@@ -43,7 +44,7 @@ class Staged(WriterCommitMessage):
     file: str | None = None  # else
     versions: set[int] = field(default_factory=set)
     reached: dict[str, int] = field(default_factory=dict)  # the last position of each source, or domain
-    events: dict[str, int] = field(default_factory=dict)  # how many there were of each
+    work: dict[str, Work] = field(default_factory=dict)  # likewise
 
 
 def staging_directory(store: str | os.PathLike[str]) -> Path:
@@ -116,10 +117,14 @@ def stage(batches: Iterator[pa.RecordBatch], store: str, query: str, *, by: str 
         staged.versions.update(pc.unique(table[VERSION]).to_pylist())
         if by not in table.column_names:
             table = table.append_column(by, pa.nulls(len(table), pa.string()).fill_null(LOG))
-        found: Any = table.group_by(by).aggregate([("position", "max"), ("position", "count")])
-        for name, position, count in zip(*(found[column].to_pylist() for column in found.column_names), strict=True):
+        if "seconds" not in table.column_names:
+            table = table.append_column("seconds", pa.array([0.0] * len(table), pa.float64()))
+        found: Any = table.group_by(by).aggregate([("position", "max"), ("position", "count"), ("seconds", "sum")])
+        columns = (found[column].to_pylist() for column in (by, "position_max", "position_count", "seconds_sum"))
+        for name, position, count, seconds in zip(*columns, strict=True):
             staged.reached[name] = max(position, staged.reached.get(name, position))
-            staged.events[name] = staged.events.get(name, 0) + count
+            before = staged.work.get(name, Work())
+            staged.work[name] = Work(before.events + count, before.seconds + seconds)
         matched = table.filter(pc.greater(pc.list_value_length(table["subscriptions"]), pa.scalar(0)))
         if len(matched):
             kept.append(matched.select([by, "position", "subscriptions"]))
@@ -162,7 +167,7 @@ class Written:
     staged: list[Staged]
     version: int  # of the subscriptions; NO_VERSION if there was no event
     reached: dict[str, int]
-    events: dict[str, int]
+    work: dict[str, Work]
 
     @staticmethod
     def of(messages: list[WriterCommitMessage | None], batch: int) -> Written:
@@ -173,12 +178,13 @@ class Written:
                 f"sink: batch {batch} has events of several versions ({versions}); a batch is pinned to one"
             )
         reached: dict[str, int] = {}
-        events: dict[str, int] = {}
+        work: dict[str, Work] = {}
         for message in staged:
             for name, position in message.reached.items():
                 reached[name] = max(position, reached.get(name, position))
-                events[name] = events.get(name, 0) + message.events[name]
-        return Written(staged, versions.pop() if versions else NO_VERSION, reached, events)
+                before, more = work.get(name, Work()), message.work[name]
+                work[name] = Work(before.events + more.events, before.seconds + more.seconds)
+        return Written(staged, versions.pop() if versions else NO_VERSION, reached, work)
 
     def matches(self) -> Iterator[pa.Table]:
         """The matches, task by task."""

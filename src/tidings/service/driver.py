@@ -42,8 +42,11 @@ JOBS_SECONDS = 0.2
 STATUS_SECONDS = 1.0
 IDLE_SECONDS = 30.0  # that streams have to come to their first micro-batch by themselves, which warms up as well
 BUSY_SECONDS = 5.0  # that the catalogue may be locked by others before that is told
+CORES = os.cpu_count() or 1
+TASKS_A_CORE = 4  # at once: a stream whose events take long to match holds a task, and not a core that others wait for
 # Micro-batches are small and there are many: they share the cores fairly with the jobs, and shuffle nothing.
 SPARK = STREAMING | {
+    "spark.default.parallelism": str(CORES),
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
@@ -92,7 +95,8 @@ class Driver:
         with contextlib.ExitStack() as opened:
             opened.callback(self._told_last)
             catalogue = opened.enter_context(Catalogue(self._place, busy_seconds=BUSY_SECONDS))
-            spark = pipeline.session(self._master, name="tidings serve", config=SPARK)
+            master = f"local[{max(8, TASKS_A_CORE * CORES)}]" if self._master == "local[*]" else self._master
+            spark = pipeline.session(master, name="tidings serve", config=SPARK)
             opened.callback(spark.stop)
             threading.Thread(target=self._warm_up, args=(spark, catalogue), name="tidings-warm-up", daemon=True).start()
             adapting = self._adapting(spark)

@@ -38,7 +38,7 @@ from tidings.store.catalogue import CatalogueBusyError, DomainRow
 from tidings.store.deliveries import DeliveriesError
 from tidings.store.notifications import MAX_WAITING, Notifications, NotificationsError
 from tidings.store.reader import LogReader
-from tidings.store.shared_progress import SharedProgress, SharedProgressError
+from tidings.store.shared_progress import Pace, SharedProgress, SharedProgressError, Work
 
 if TYPE_CHECKING:
     from tidings.pipeline.streaming import Stream
@@ -71,9 +71,8 @@ class SharedStream(StreamThread):
         self._paused = threading.Event()
         self._resting = threading.Event()  # no query runs
         self._planned = 0  # the position up to which the query has planned batches, once it rests
-        self._events: dict[str, int] = {}  # matched, ever, by domain
-        self._counted = (0.0, dict[str, int]())  # when, and how many then
-        self._paces: dict[str, float] = {}  # events a second
+        self._counted = (0.0, dict[str, Work]())  # when, and what was done by then for each domain
+        self._paces: dict[str, Pace] = {}
         self._matched = False
         self._said = (0, -1)  # the version and the revision that it covers, as was last said
 
@@ -109,8 +108,9 @@ class SharedStream(StreamThread):
         """All events of members before this position are in their mailboxes."""
         return self._reached
 
-    def events_per_second(self, key: str) -> float:
-        return self._paces.get(key, 0.0)
+    def pace(self, key: str) -> Pace:
+        """What a member takes."""
+        return self._paces.get(key, Pace(0.0, 0.0))
 
     @property
     def has_matched(self) -> bool:
@@ -144,8 +144,8 @@ class SharedStream(StreamThread):
                 "problem": problem,
                 "reached": self._reached,
                 "covers": -1 if member is None else member.covers,
-                "events": self._events.get(key, 0),
-                "events_per_second": round(self._paces.get(key, 0.0), 1),
+                "events": self._counted[1].get(key, Work()).events,
+                "events_per_second": round(self.pace(key).events, 1),
                 "set_aside": self._set_aside.get(key, 0),
                 "shared": True,
             }
@@ -333,12 +333,15 @@ class SharedStream(StreamThread):
 
     def _count(self) -> None:
         with SharedProgress(self._files.progress) as progress:
-            events = progress.events()
+            work = progress.work()
         now, (then, before) = time.monotonic(), self._counted
         if then:
-            self._paces = {key: (count - before.get(key, 0)) / (now - then) for key, count in events.items()}
-            self._matched = self._matched or events != before
-        self._events, self._counted = events, (now, events)
+            self._matched = self._matched or work != before
+            for key, done in work.items():
+                earlier = before.get(key, Work())
+                events, seconds = done.events - earlier.events, done.seconds - earlier.seconds
+                self._paces[key] = Work(events, seconds).over(now - then)
+        self._counted = (now, work)
 
     def _mailboxes(self, member: MemberFilters) -> Notifications:
         member.files.folder.mkdir(parents=True, exist_ok=True)

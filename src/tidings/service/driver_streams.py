@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidings.service.data_directory import parts_of_key
 from tidings.service.driver_shared import SharedStream
 from tidings.service.driver_stream import Context, DomainStream
 from tidings.store.catalogue import DomainRow
@@ -35,6 +36,8 @@ class Sharing:
 
     subscriptions: int = 2_000
     events_per_second: float = 300.0
+    busy_share: float = 0.25  # of the time that matching its events takes: others would wait for it
+    busy_at_most: int = 4  # domains of a tenant that have their own stream for that reason alone
     quiet_seconds: float = 600.0  # for so long, before it returns
 
     @property
@@ -65,6 +68,7 @@ class Streams:
         self._deleted: set[str] = set()  # domains whose files can go
         self._is_started = False
         self._returning: _Returning | None = None
+        self._busy: set[str] = set()  # domains that have a stream of their own since they take long
         self._quiet: dict[str, tuple[float, int]] = {}  # since when a domain with a stream of its own is small
         self._looked = 0.0
 
@@ -152,10 +156,17 @@ class Streams:
         sharing, shared = self._sharing, self._shared
         if shared is None:
             return True
-        return (
-            max(filters, shared.subscriptions(key)) > sharing.subscriptions
-            or shared.events_per_second(key) > sharing.events_per_second
-        )
+        if max(filters, shared.subscriptions(key)) > sharing.subscriptions:
+            return True
+        pace = shared.pace(key)
+        if pace.events > sharing.events_per_second:
+            return True
+        tenant = parts_of_key(key)[0]
+        theirs = sum(parts_of_key(other)[0] == tenant for other in self._busy)
+        if pace.seconds > sharing.busy_share and theirs < sharing.busy_at_most:
+            self._busy.add(key)
+            return True
+        return False
 
     def _start_own(self, row: DomainRow) -> None:
         for stream in self._leaving:
@@ -218,6 +229,7 @@ class Streams:
         (files / "query").rename(put_aside)  # from here on it belongs to the shared stream
         shutil.rmtree(put_aside, ignore_errors=True)
         self._quiet.pop(row.key, None)
+        self._busy.discard(row.key)
         self._tell_shared()
         self._end_returning(shared)
 

@@ -7,6 +7,7 @@ what a batch did is noted here, after all mailboxes have it: every event before 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tidings.errors import TidingsError
 from tidings.store import formats
@@ -16,8 +17,27 @@ _TABLES = """
     CREATE TABLE batches (query TEXT PRIMARY KEY NOT NULL, batch INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE resume (position INTEGER NOT NULL) STRICT;
     INSERT INTO resume VALUES (0);
-    CREATE TABLE events (domain TEXT PRIMARY KEY NOT NULL, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE work (
+        domain TEXT PRIMARY KEY NOT NULL, events INTEGER NOT NULL, seconds REAL NOT NULL) STRICT, WITHOUT ROWID;
 """
+
+
+class Work(NamedTuple):
+    """What was done for a domain."""
+
+    events: int = 0  # that were matched
+    seconds: float = 0.0  # that it took
+
+    def over(self, seconds: float) -> Pace:
+        """This much in so long."""
+        return Pace(self.events / seconds, self.seconds / seconds)
+
+
+class Pace(NamedTuple):
+    """What a domain takes, each second."""
+
+    events: float
+    seconds: float  # of matching
 
 
 class SharedProgressError(TidingsError):
@@ -31,8 +51,8 @@ class SharedProgress(SqliteFile):
     application, format, tables = 0x54445350, formats.SHARED_PROGRESS, _TABLES
     error = busy_error = SharedProgressError
 
-    def note(self, query: str, batch: int, last: int | None, events: Mapping[str, int]) -> None:
-        """Note that a batch is in all mailboxes: its last position, and how many events it had of each domain."""
+    def note(self, query: str, batch: int, last: int | None, work: Mapping[str, Work]) -> None:
+        """Note that a batch is in all mailboxes: its last position, and what was done for each domain."""
         with self._writing():
             before = self.last_batch(query)
             if before is not None and before >= batch:
@@ -42,10 +62,12 @@ class SharedProgress(SqliteFile):
             )
             if last is not None:
                 self._ask("UPDATE resume SET position = max(position, ?)", last + 1)
-            for domain, count in events.items():
+            for domain, done in work.items():
                 self._ask(
-                    "INSERT INTO events VALUES (?1, ?2) ON CONFLICT DO UPDATE SET count = count + ?2", domain, count
-                )
+                    "INSERT INTO work VALUES (?1, ?2, ?3) "
+                    "ON CONFLICT DO UPDATE SET events = events + ?2, seconds = seconds + ?3",
+                    domain, done.events, done.seconds,
+                )  # fmt: skip
 
     def last_batch(self, query: str) -> int | None:
         """The number of the last batch of a query that is in all mailboxes."""
@@ -57,6 +79,6 @@ class SharedProgress(SqliteFile):
         """The position after the last event that is in all mailboxes."""
         return int(self._ask("SELECT position FROM resume")[0][0])
 
-    def events(self) -> dict[str, int]:
-        """How many events of each domain were matched, ever."""
-        return dict(self._ask("SELECT domain, count FROM events"))
+    def work(self) -> dict[str, Work]:
+        """What was done for each domain, ever."""
+        return {domain: Work(*done) for domain, *done in self._ask("SELECT domain, events, seconds FROM work")}

@@ -75,14 +75,13 @@ def after(module, change):
     CHANGES.setdefault(module, []).append(change)
 
 
-def wrap(point, folder):
-    """Hold whoever comes to a point."""
-    module, name, when = POINTS[point]
+def wrap(armed, module, name, when):
+    """Hold a process that comes to a function, where the point is armed."""
     *owners, function = name.split(".")
 
     def change(loaded):
         owner = functools.reduce(getattr, owners, loaded)
-        setattr(owner, function, wrapped(getattr(owner, function), os.path.join(folder, point), when))
+        setattr(owner, function, wrapped(getattr(owner, function), armed, when))
 
     after(module, change)
 
@@ -106,8 +105,9 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 if "TIDINGS_FAULT_POINTS" in os.environ:
-    for named in POINTS:
-        wrap(named, os.environ["TIDINGS_FAULT_POINTS"])
+    for point, places in POINTS.items():
+        for place in places:
+            wrap(os.path.join(os.environ["TIDINGS_FAULT_POINTS"], point), *place)
     for hook in filter(None, os.environ.get("TIDINGS_FAULT_HOOKS", "").split(os.pathsep)):
         with open(hook) as file:
             exec(compile(file.read(), hook, "exec"), {"after": after, "__name__": "hook"})
