@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ..history.history import History
 from ..history.invariants import delivery_seconds, percentile
 from ..history.records import Delivery, Fault, Limit, LogEnds, Phase, now
 from . import meaning
-from .motifs import TENANTS
+from .motifs import TENANTS, Action
 from .schedule import Schedule, kinds
 from .world import RESTART_BOUND, STEADY, Tenant, World
 
@@ -40,6 +40,7 @@ SETTINGS = {
     "Settings": {"retain_seconds": 2.0},
 }
 DISK_MEGABYTES = 1500
+FIRST_SECONDS = 120.0
 IDLE_SECONDS = 180.0
 SETTLE_SECONDS = 120.0
 MAX_LAG = 2000
@@ -152,6 +153,26 @@ def _stop(world: World) -> None:
 
 def _act(world: World, schedule: Schedule) -> None:
     """Carry out every action when its time has come, or as soon after as can be."""
+    _carry_out(world, schedule.before)
+    _begin(world)
+    start = time.monotonic()
+    _carry_out(world, schedule.actions)
+    time.sleep(max(0.0, start + min(schedule.seconds, _last(schedule)) - time.monotonic()))
+    if schedule.alone_seconds:
+        alone, beside = start + schedule.alone_seconds, start + schedule.alone_seconds + schedule.beside_seconds
+        first = min((fault.began for fault in world.broken if fault.began > start), default=beside)
+        world.writer.write(Phase("alone", STEADY, start, alone), Phase("beside", STEADY, alone, min(beside, first)))
+
+
+def _carry_out(world: World, actions: Sequence[Action]) -> None:
+    start = time.monotonic()
+    for action in actions:
+        time.sleep(max(0.0, start + action["at"] - time.monotonic()))
+        world.act(action)
+
+
+def _begin(world: World) -> None:
+    """Have the steady tenant publish and subscribe, and wait until it gets something."""
     client = world.clients[STEADY]
     client.put_domain(DOMAIN, ATTRIBUTES)
     for predicate in (["true"], [">", "price", 50], ["in", "symbol", ["OIL", "TEA"]]):
@@ -159,16 +180,12 @@ def _act(world: World, schedule: Schedule) -> None:
     publisher = Publisher(STEADY, client, world.writer, tenant=STEADY, batch=2, pause_seconds=0.3)
     world.publishers.append(publisher)
     publisher.start()
-    world.wait_until(lambda: any(isinstance(one, Delivery) for one in world.writer.records), 180.0)
-    start = time.monotonic()
-    for action in schedule.actions:
-        time.sleep(max(0.0, start + action["at"] - time.monotonic()))
-        world.act(action)
-    time.sleep(max(0.0, start + min(schedule.seconds, _last(schedule)) - time.monotonic()))
-    if schedule.alone_seconds:
-        alone, beside = start + schedule.alone_seconds, start + schedule.alone_seconds + schedule.beside_seconds
-        first = min((fault.began for fault in world.broken), default=beside)
-        world.writer.write(Phase("alone", STEADY, start, alone), Phase("beside", STEADY, alone, min(beside, first)))
+    until = time.monotonic() + FIRST_SECONDS
+    while not any(isinstance(one, Delivery) and one.tenant == STEADY for one in world.writer.records):
+        if time.monotonic() > until:
+            world.notes.append(f"the steady tenant got nothing within {FIRST_SECONDS:g} s")
+            return
+        time.sleep(0.2)
 
 
 def _last(schedule: Schedule) -> float:

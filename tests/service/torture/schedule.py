@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .motifs import BROKEN, MOTIFS, Action, Names
 
 ALONE_SECONDS = 20.0
+QUIET_SHARE = 0.3  # of schedules, in which the service is restarted before anybody has published anything
 BESIDE_SHARE = 0.4  # of what is left after that
 A_MOTIF_EVERY_SECONDS = 5.0
 RETENTIONS: tuple[tuple[str, ...], ...] = ((), ("--retain", "2mb"), ("--retain", "30s"))
@@ -38,6 +39,7 @@ class Schedule:
     alone_seconds: float = 0.0  # 0: nothing is judged that speaks of seconds
     beside_seconds: float = 0.0
     motifs: dict[str, int] = field(default_factory=dict)  # how often each is in it
+    before: list[Action] = field(default_factory=list)  # when nobody has published anything yet
 
     @property
     def retains(self) -> bool:
@@ -45,18 +47,11 @@ class Schedule:
 
     def until(self, count: int | None) -> Schedule:
         """Only the first actions."""
-        if count is None:
-            return self
-        return Schedule(
-            self.seed, self.seconds, self.actions[:count], self.options, self.alone_seconds, self.beside_seconds,
-            self.motifs,
-        )  # fmt: skip
+        return self if count is None else replace(self, actions=self.actions[:count])
 
     def lines(self) -> list[str]:
-        return [
-            f"{number:4} {action['at']:7.2f} s  {action['do']:<12} {_shown(action)}"
-            for number, action in enumerate(self.actions, start=1)
-        ]
+        numbered = [*((0, action) for action in self.before), *enumerate(self.actions, start=1)]
+        return [f"{number:4} {action['at']:7.2f} s  {action['do']:<12} {_shown(action)}" for number, action in numbered]
 
 
 def _shown(action: Action) -> str:
@@ -67,9 +62,12 @@ def _shown(action: Action) -> str:
 
 def generate(
     seed: int, seconds: float, *, only: Sequence[str] = (), without: Sequence[str] = (), timed: bool = True,
-    options: tuple[str, ...] | None = None,
+    options: tuple[str, ...] | None = None, quiet: bool | None = None,
 ) -> Schedule:  # fmt: skip
-    """The schedule of a seed; `only` these motifs, each once and from the start, is for a bug that is known."""
+    """The schedule of a seed; `only` these motifs, each once and from the start, is for a bug that is known.
+
+    Where it is `quiet` at first, which chance decides by default, there is a restart before the first event.
+    """
     draw = random.Random(seed)
     names = Names(draw)
     chosen = draw.choice(RETENTIONS) + draw.choice(PLACEMENTS) if options is None else options
@@ -86,19 +84,33 @@ def generate(
             count = max(1, round((end - start) / A_MOTIF_EVERY_SECONDS)) if end > start else 0
             order = [name for _ in range(1 + count // len(among)) for name in draw.sample(among, len(among))][:count]
             begun += [(draw.uniform(start, start + 0.8 * (end - start)), name) for name in order]
+    actions = _timed(sorted(begun), draw, names)
+    if quiet is None:
+        quiet = not only and "quiet_domain" not in without and draw.random() < QUIET_SHARE
+    counts = {name: sum(one == name for _, one in begun) for name in MOTIFS}
+    motifs = {name: count for name, count in counts.items() if count}
+    before = _timed([(0.0, "quiet_domain")], draw, names) if quiet else []
+    return Schedule(seed, seconds, actions, chosen, alone, beside, motifs, before)
+
+
+def _timed(begun: list[tuple[float, str]], draw: random.Random, names: Names) -> list[Action]:
+    """The actions of motifs that begin at these moments, in the order of their times."""
     actions: list[Action] = []
-    for start, name in sorted(begun):
+    for start, name in begun:
         at = start
         for pause, action in MOTIFS[name](draw, names):
             at += pause
             actions.append({"at": round(at, 2), "motif": name, **action})
-    actions.sort(key=lambda action: float(action["at"]))
-    counts = {name: sum(one == name for _, one in begun) for name in MOTIFS}
-    return Schedule(seed, seconds, actions, chosen, alone, beside, {name: n for name, n in counts.items() if n})
+    return sorted(actions, key=lambda action: float(action["at"]))
+
+
+def quiet_at_first(schedule: Schedule) -> Schedule:
+    """All of its actions when nobody has published anything yet."""
+    return replace(schedule, before=schedule.actions, actions=[])
 
 
 def kinds(schedule: Schedule) -> dict[str, int]:
     found: dict[str, Any] = {}
-    for action in schedule.actions:
+    for action in (*schedule.before, *schedule.actions):
         found[action["do"]] = found.get(action["do"], 0) + 1
     return dict(sorted(found.items()))
