@@ -21,6 +21,7 @@ from typing import Any
 from tidings.service.driver_shared import SharedStream
 from tidings.service.driver_stream import Context, DomainStream
 from tidings.store.catalogue import DomainRow
+from tidings.store.files import sync_directory
 
 LOOK_SECONDS = 2.0  # between looks at whether a domain has grown
 RETURN_SECONDS = 60.0  # that the shared stream pauses at most for a domain to return
@@ -147,8 +148,21 @@ class Streams:
                 stream.join()
         self._leaving = [stream for stream in self._leaving if stream.key != row.key]
         begin = 0 if self._shared is None or not self._shared.has(row.key) else self._shared.reached
+        self._make_checkpoint(row)
         self._own[row.key] = DomainStream(self._context, row, begin=begin)
         self._own[row.key].start()
+
+    def _make_checkpoint(self, row: DomainRow) -> None:
+        """Have an empty one on the disk before the shared stream is without the domain.
+
+        Whoever finds one, after a crash or in a backup, knows that the domain has left, and begins after what is in its
+        mailboxes; who finds none takes the shared stream to have matched what it has passed since.
+        """
+        query = self._context.data.domain(row.tenant, row.name).query
+        if not query.exists():
+            query.mkdir(parents=True)
+            for folder in (query.parent, query.parent.parent):
+                sync_directory(folder)
 
     def _tell_shared(self) -> None:
         if self._shared is None:
