@@ -111,6 +111,40 @@ def test_a_recovery_puts_the_old_directory_aside(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("query.replaced-*"))) == 1
 
 
+def test_a_recovery_that_is_cut_short_leaves_the_directory_and_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a domain has such a directory says that it has a stream of its own."""
+    for moved in range(6):
+        path = tmp_path / str(moved)
+        old = Checkpoint(path, IDENTITY)
+        planned(old, 0, {"log": 3, "subscriptions": 1})
+        done(old, 0)
+        old.release()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", renaming(moved))
+            with pytest.raises(KeyboardInterrupt):
+                Checkpoint(path, IDENTITY, recover=True)
+        assert path.is_dir()
+        again = Checkpoint(path, IDENTITY, recover=True)
+        assert (again.recovered, again.last_planned, again.query != old.query) == (True, None, True)
+        again.release()
+
+
+def renaming(times: int) -> Any:
+    """As a process that is killed after so many files were moved."""
+    left = [times]
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return rename(path, target)
+
+    return renamed
+
+
 @pytest.mark.parametrize("recover", [False, True])
 def test_a_directory_of_another_format_is_refused_by_name_and_left_as_it_is(tmp_path: Path, recover: bool) -> None:
     (tmp_path / "query").mkdir()

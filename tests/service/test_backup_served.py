@@ -58,7 +58,7 @@ def going_on(before: Run, data: Path) -> Iterator[Run]:
         }
         clients = {name: opened.enter_context(client_of(served.url, token)) for name, token in tokens.items()}
         subscribers = {
-            name: Subscriber(client, writer, name, list(before.subscribers[name].made))
+            name: Subscriber(client, writer, name, dict(before.subscribers[name].made))
             for name, client in clients.items()
         }
         run = Run(before.folder, served, before.size, writer, clients, subscribers, before.receiver)

@@ -153,9 +153,16 @@ class Checkpoint:
             raise other_format("checkpoint", self.path, form.get("format"), CHECKPOINT)
 
     def _put_aside(self) -> None:
-        if self.path.exists():
-            self._taken().release()
-            self.path.rename(self.path.with_name(f"{self.path.name}.replaced-{time.strftime('%Y%m%dT%H%M%S')}"))
+        """Empty the directory, which stays where it is: that there is one may mean something to others."""
+        if not self.path.exists() or not any(self.path.iterdir()):
+            return
+        self._taken().release()
+        when = f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:4]}"
+        aside = self.path.with_name(f"{self.path.name}.replaced-{when}")
+        aside.mkdir()
+        # What says whose it is goes last: without it, what a crash may leave here would be of nobody we know.
+        for path in sorted(self.path.iterdir(), key=lambda path: path.name == IDENTITY):
+            path.rename(aside / path.name)
 
     def _taken(self) -> WriterLock:
         try:

@@ -17,6 +17,7 @@ from tidings import pipeline
 from tidings.errors import TidingsError
 from tidings.model.attribute import RESERVED_PREFIX
 from tidings.pipeline.aside import NOTHING
+from tidings.pipeline.checkpoint import IDENTITY
 from tidings.pipeline.errors import CheckpointError
 from tidings.pipeline.gate import Gate
 from tidings.pipeline.sinks import StoreSink
@@ -184,7 +185,7 @@ class DomainStream(StreamThread):
         That changes no match: every row that is valid for an event is in every later version.
         """
         resume = max(self._begin, mailboxes.resume())
-        is_new = not self._files.query.exists() and resume > 0  # another query has come so far
+        is_new = not (self._files.query / IDENTITY).exists() and resume > 0  # another query has come so far
         if not is_new and self._stuck < STUCK_TRIES:
             try:
                 return self._stream(row)

@@ -22,6 +22,7 @@ from tidings.service.data_directory import parts_of_key
 from tidings.service.driver_shared import SharedStream
 from tidings.service.driver_stream import Context, DomainStream
 from tidings.store.catalogue import DomainRow
+from tidings.store.files import sync_directory
 from tidings.store.shared_progress import SharedProgress
 
 LOOK_SECONDS = 2.0  # between looks at whether a domain has grown
@@ -173,7 +174,9 @@ class Streams:
             if stream.key == row.key:  # of the same name: one after the other
                 stream.join()
         self._leaving = [stream for stream in self._leaving if stream.key != row.key]
-        self._own[row.key] = DomainStream(self._context, row, begin=self._passed(row))
+        begin = self._passed(row)
+        self._make_checkpoint(row)
+        self._own[row.key] = DomainStream(self._context, row, begin=begin)
         self._own[row.key].start()
 
     def _passed(self, row: DomainRow) -> int:
@@ -185,6 +188,18 @@ class Streams:
             return 0
         with SharedProgress(progress, read_only=True) as noted:
             return noted.resume
+
+    def _make_checkpoint(self, row: DomainRow) -> None:
+        """Have an empty one on the disk before the shared stream is without the domain.
+
+        Whoever finds one, after a crash or in a backup, knows that the domain has left, and begins after what is in its
+        mailboxes; who finds none takes the shared stream to have matched what it has passed since.
+        """
+        query = self._context.data.domain(row.tenant, row.name).query
+        if not query.exists():
+            query.mkdir(parents=True)
+            for folder in (query.parent, query.parent.parent):
+                sync_directory(folder)
 
     def _tell_shared(self) -> None:
         if self._shared is None:
