@@ -15,6 +15,7 @@ from tidings.service import driver_streams
 from tidings.service.data_directory import DataDirectory
 from tidings.service.driver_streams import Sharing, Streams
 from tidings.store.catalogue import DomainRow
+from tidings.store.shared_progress import Pace
 
 ROW = DomainRow("ada", "quotes", "{}", False, 0, 0, 1)
 
@@ -36,13 +37,14 @@ class Shared:
 
     def __init__(self, context: Any) -> None:
         self._data = context.data
-        self.told: list[dict[str, bool]] = []
+        self._members: set[str] = set()
         self.size = 1
+        self.paces: dict[str, Pace] = {}
 
     def tell(self, rows: Mapping[str, DomainRow], revision: int) -> None:
-        self.told.append({key: key in rows for key in (ROW.key,)})
-        if ROW.key not in rows:
-            assert self._data.domain("ada", "quotes").query.is_dir(), "a crash here would lose what comes"
+        for key in self._members - rows.keys():
+            assert (self._data.domains / key / "query").is_dir(), "a crash here would lose what comes"
+        self._members = set(rows)
 
     def start(self) -> None:
         pass
@@ -53,26 +55,40 @@ class Shared:
     def subscriptions(self, key: str) -> int:
         return self.size
 
-    def events_per_second(self, key: str) -> float:
-        return 0.0
+    def pace(self, key: str) -> Pace:
+        return self.paces.get(key, Pace(0.0, 0.0))
 
     def status(self) -> dict[str, Any]:
         return {"state": "running"}
 
 
-def test_a_domain_that_leaves_has_a_checkpoint_before_the_shared_stream_is_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Streams:
     data = DataDirectory(tmp_path / "data")
     data.make()
     monkeypatch.setattr(driver_streams, "DomainStream", Own)
     monkeypatch.setattr(driver_streams, "SharedStream", Shared)
+    monkeypatch.setattr(driver_streams, "LOOK_SECONDS", 0.0)
     context: Any = SimpleNamespace(data=data, catalogue=SimpleNamespace(filter_counts=dict))
-    streams = Streams(context, Sharing())
+    return Streams(context, Sharing())
+
+
+def test_a_few_domains_of_a_tenant_that_take_long_leave_the_others(streams: Streams) -> None:
+    rows = [DomainRow(tenant, f"d{at}", "{}", False, 0, 0, 1) for tenant in ("ada", "ben") for at in range(8)]
+    streams.follow({row.key: row for row in rows}, 1)
+    shared: Any = streams._shared
+    shared.paces = {row.key: Pace(1.0, 0.9) for row in rows if row.tenant == "ada"}
+    streams.look()
+    left = {key for key in streams._rows if key in streams._own}
+    assert len(left) == Sharing().busy_at_most
+    assert all(key.startswith("ada.") for key in left)
+
+
+def test_a_domain_that_leaves_has_a_checkpoint_before_the_shared_stream_is_without_it(streams: Streams) -> None:
+    data = streams._context.data
     streams.follow({ROW.key: ROW}, 1)
     shared: Any = streams._shared
-    assert shared.told == [{ROW.key: True}]
     assert not data.domain("ada", "quotes").query.exists()
     shared.size = 10**6
     streams.look()
-    assert shared.told[-1] == {ROW.key: False}
+    assert data.domain("ada", "quotes").query.is_dir()
