@@ -75,16 +75,21 @@ class Streams:
 
     def follow(self, rows: Mapping[str, DomainRow], revision: int) -> None:
         """Have every domain matched, as the catalogue has them at a revision."""
-        self._deleted |= self._rows.keys() - rows.keys()
-        self._rows, self._revision = dict(rows), revision
+        before, self._rows, self._revision = self._rows, dict(rows), revision
+        self._deleted |= before.keys() - rows.keys()
         for key in self._own.keys() - rows.keys():
             gone = self._own.pop(key)
             gone.stop()
             self._leaving.append(gone)
-        counts = {} if self._is_started else self._context.catalogue.filter_counts()
+        is_known = bool(before) or self._shared is None  # how large they are, by what streams have read
+        counts = {} if is_known else self._context.catalogue.filter_counts()
         for key, row in rows.items():
+            if key in before and before[key].revision == row.revision:
+                continue
             if key in self._own:
                 self._own[key].tell(row)
+            elif key in before:
+                continue  # the shared stream's; it is looked at now and then whether it has grown
             elif self._shared is None or self._has_checkpoint(row) or self._is_large(key, counts.get(key, 0)):
                 self._start_own(row)
         self._tell_shared()
