@@ -17,6 +17,7 @@ import argparse
 import random
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -143,4 +144,5 @@ def _planted(asked: argparse.Namespace) -> int:
     return 0 if bool(found) is not mends else 1
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the service ends with this
 sys.exit(main(sys.argv[1:]))

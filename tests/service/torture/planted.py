@@ -23,10 +23,18 @@ class Planted:
     mends: bool = False  # the service is to live with it: no promise is broken
 
 
+OWN = ("--placement", "replicated")  # with which every domain has a stream of its own
+
 PLANTED = {
     bug.row: bug
     for bug in (
-        Planted("1", "a domain that has no event yet dies at an ordinary restart", "quiet_domain", at_first=True),
+        Planted(
+            "1",
+            "a domain that has no event yet dies at an ordinary restart",
+            "quiet_domain",
+            options=OWN,
+            at_first=True,
+        ),
         Planted("2", "an event is dead as removed by retention though the log has it", "large_between"),
         Planted("3", "one accepted filter stops its domain for good", "limit_filter", seed=5),
         Planted("4", "a stream acknowledges what its client never read", "dying_reader"),

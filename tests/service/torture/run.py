@@ -31,13 +31,10 @@ from .world import RESTART_BOUND, STEADY, Tenant, World
 
 assert meaning.interpreted  # the checker's judge knows filters by their texts
 HOOKS = Path(__file__).parent / "hooks"
-SETTINGS = {
-    "WebhookSettings": {
-        "backoff_seconds": [0.5, 1, 2, 4] + [5] * 30,
-        "probe_seconds": 2.0,
-        "max_retry_after_seconds": 5.0,
-    },
-    "Settings": {"retain_seconds": 2.0},
+WEBHOOKS = {
+    "backoff_seconds": [0.5, 1, 2, 4] + [5] * 30,
+    "probe_seconds": 2.0,
+    "max_retry_after_seconds": 5.0,
 }
 DISK_MEGABYTES = 1500
 FIRST_SECONDS = 120.0
@@ -64,6 +61,7 @@ class Outcome:
             "seed": self.schedule.seed,
             "seconds": round(self.seconds),
             "options": " ".join(self.schedule.options),
+            "sharing": self.schedule.sharing,
             "actions": kinds(self.schedule),
             "motifs": self.schedule.motifs,
             "events": sum(self.report.outcomes.values()),
@@ -105,7 +103,11 @@ def torture(
 def _world(schedule: Schedule, folder: Path, planted: str | None) -> Iterator[World]:
     clock = folder / "clock"
     clock.write_text("0")
-    environment = {"TIDINGS_CLOCK": str(clock), "TIDINGS_TORTURE_SETTINGS": json.dumps(SETTINGS)}
+    settings = {
+        "tidings.service.settings": {"WebhookSettings": WEBHOOKS, "Settings": {"retain_seconds": 2.0}},
+        "tidings.service.driver_streams": {"Sharing": schedule.sharing},
+    }
+    environment = {"TIDINGS_CLOCK": str(clock), "TIDINGS_TORTURE_SETTINGS": json.dumps(settings)}
     hooks = [HOOKS / "clock.py", HOOKS / "settings.py"]
     if planted is not None:
         environment["TIDINGS_PLANTED"] = planted

@@ -30,6 +30,10 @@ PLACEMENTS: tuple[tuple[str, ...], ...] = (
 )
 
 
+# As usual, or so that domains move between the shared stream and their own all the time.
+SHARINGS: tuple[dict[str, float], ...] = ({}, {"subscriptions": 4, "events_per_second": 10, "quiet_seconds": 5})
+
+
 @dataclass(frozen=True)
 class Schedule:
     seed: int
@@ -39,6 +43,7 @@ class Schedule:
     alone_seconds: float = 0.0  # 0: nothing is judged that speaks of seconds
     beside_seconds: float = 0.0
     motifs: dict[str, int] = field(default_factory=dict)  # how often each is in it
+    sharing: dict[str, float] = field(default_factory=dict)  # up to where domains share a stream, if not as usual
     before: list[Action] = field(default_factory=list)  # when nobody has published anything yet
 
     @property
@@ -90,7 +95,8 @@ def generate(
     counts = {name: sum(one == name for _, one in begun) for name in MOTIFS}
     motifs = {name: count for name, count in counts.items() if count}
     before = _timed([(0.0, "quiet_domain")], draw, names) if quiet else []
-    return Schedule(seed, seconds, actions, chosen, alone, beside, motifs, before)
+    sharing = draw.choice(SHARINGS) if options is None else {}
+    return Schedule(seed, seconds, actions, chosen, alone, beside, motifs, sharing, before)
 
 
 def _timed(begun: list[tuple[float, str]], draw: random.Random, names: Names) -> list[Action]:

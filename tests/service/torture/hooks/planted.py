@@ -13,14 +13,15 @@ ROW = os.environ["TIDINGS_PLANTED"]
 
 def empty_batches_leave_nothing(module):
     """Row 1: the sink is not told of a batch without events, and looks like an old copy at the next start."""
-    load = module.load
+    name = "load_shared" if module.__name__.endswith("shared_sink") else "load"
+    load = getattr(module, name)
 
     @functools.wraps(load)
     def planted(messages, *given, **named):
         if any(getattr(message, "versions", None) for message in messages):
             load(messages, *given, **named)
 
-    module.load = planted
+    setattr(module, name, planted)
 
 
 def a_read_evicts_its_own_pages(module):
@@ -100,7 +101,10 @@ def times_never_go_down(module):
 
 
 PLANTS = {
-    "1": [("tidings.pipeline.store_sink", empty_batches_leave_nothing)],
+    "1": [
+        ("tidings.pipeline.store_sink", empty_batches_leave_nothing),
+        ("tidings.pipeline.shared_sink", empty_batches_leave_nothing),
+    ],
     "2": [("tidings.service.event_texts", a_read_evicts_its_own_pages)],
     "3": [
         ("tidings.model.filter.values", accepted_here_refused_there),

@@ -1,6 +1,6 @@
-"""Settings of the gateway that have no option: short pauses, so that what takes days takes seconds.
+"""Settings that have no option: short pauses and small limits, so that what takes days takes seconds.
 
-TIDINGS_TORTURE_SETTINGS has them in JSON, by class. `after` is given by `points/sitecustomize.py`.
+TIDINGS_TORTURE_SETTINGS has them in JSON, by module and class. `after` is given by `points/sitecustomize.py`.
 """
 
 import functools
@@ -11,7 +11,7 @@ GIVEN = json.loads(os.environ["TIDINGS_TORTURE_SETTINGS"])
 
 
 def change(module):
-    for name, values in GIVEN.items():
+    for name, values in GIVEN[module.__name__].items():
         kept = getattr(module, name).__init__
         known = getattr(module, name).__dataclass_fields__
         values = {
@@ -25,4 +25,5 @@ def change(module):
         getattr(module, name).__init__ = made
 
 
-after("tidings.service.settings", change)  # noqa: F821
+for module in GIVEN:
+    after(module, change)  # noqa: F821
