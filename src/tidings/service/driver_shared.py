@@ -311,7 +311,9 @@ class SharedStream(StreamThread):
         """How far the query has come: past the last event that it has loaded, and past others' events after that."""
         reached = max(self._reached, self._resume())
         end = log.end
-        if reached < end and log.advance(reached, domain=self._published, events=1, end=end) == reached:
+        # After the end was read: where no domain has come since, every event before it is of one that is known.
+        is_known = self._context.catalogue.revision() == self._said[1]
+        if is_known and reached < end and log.advance(reached, domain=self._published, events=1, end=end) == reached:
             reached = end
         self._reached = reached
         for key, member in self._members.items():
