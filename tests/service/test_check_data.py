@@ -204,9 +204,23 @@ def test_a_service_that_runs_is_only_read_and_what_cannot_be_checked_is_said(dat
         report = check_data(data)
         assert found(report) == ""
         assert report.running
-        assert any("checkpoints and mailboxes agree" in line for line in report.unchecked)
+        assert any("checkpoints agree with mailboxes and log" in line for line in report.unchecked)
         assert {path: path.read_bytes() for path in before} == before
         log.append([{"price": 1.0}], domain="default.quotes")
+
+
+def test_a_stream_that_plans_further_while_it_is_looked_at_is_not_called_damage(data: DataDirectory) -> None:
+    further = 'v1\n{}\n{"log": 11, "subscriptions": 1}'
+
+    def progress(what: str, done: int, of: int) -> None:
+        if what == "reading the index of default.quotes":  # the log was read before
+            (data.path / QUERY / "offsets" / "1").write_text(further)
+            (data.shared.query / "offsets" / "1").write_text(further)
+
+    with prepared(Plan(data)):
+        tighten(data.path)
+        assert "position 11" not in found(check_data(data, progress=progress))
+    assert "is at position 11, and the log ends at 10" in found(check_data(data))
 
 
 def test_what_is_half_done_after_a_crash_is_recovered_and_not_called_damage(data: DataDirectory) -> None:
