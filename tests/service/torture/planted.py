@@ -38,7 +38,9 @@ PLANTED = {
         Planted("2", "an event is dead as removed by retention though the log has it", "large_between"),
         Planted("3", "one accepted filter stops its domain for good", "limit_filter", seed=5),
         Planted("4", "a stream acknowledges what its client never read", "dying_reader"),
-        Planted("5", "an attribute of a name that the service uses stops its domain", "odd_names", seed=18),
+        Planted(
+            "5", "an attribute of a name that the service uses stops its domain", "odd_names", seed=18, options=OWN
+        ),
         Planted("6", "after a restart nothing is taken although nothing waits", "busy_restart"),
         Planted("aside", "a filter that fails while matching is set aside", "limit_filter", seed=5, mends=True),
         Planted("7", "one append with the clock ahead dates all later ones", "clock_jump", seed=2),

@@ -24,6 +24,19 @@ def empty_batches_leave_nothing(module):
     setattr(module, name, planted)
 
 
+def an_operator_is_waited_for(module):
+    """Row 1, the other half: a stream whose checkpoint does not fit its mailboxes does not go on by itself."""
+    stream = module.DomainStream._stream
+
+    @functools.wraps(stream)
+    def planted(self, row, *, recover=False):
+        if recover and not self._context.recover:
+            raise module.CheckpointError(self._problem)
+        return stream(self, row, recover=recover)
+
+    module.DomainStream._stream = planted
+
+
 def a_read_evicts_its_own_pages(module):
     """Row 2: all pages between two positions of a read go through one small cache, and push each other out."""
 
@@ -104,6 +117,7 @@ PLANTS = {
     "1": [
         ("tidings.pipeline.store_sink", empty_batches_leave_nothing),
         ("tidings.pipeline.shared_sink", empty_batches_leave_nothing),
+        ("tidings.service.driver_stream", an_operator_is_waited_for),
     ],
     "2": [("tidings.service.event_texts", a_read_evicts_its_own_pages)],
     "3": [
@@ -113,7 +127,10 @@ PLANTS = {
     ],
     "aside": [("tidings.model.filter.values", accepted_here_refused_there)],
     "4": [("tidings.service.streaming", written_is_received)],
-    "5": [("tidings.model.attribute", any_name_is_taken)],
+    "5": [
+        ("tidings.model.attribute", any_name_is_taken),
+        ("tidings.service.driver_stream", nothing_is_set_aside),
+    ],
     "6": [("tidings.service.subscribing", everything_waits_at_the_start)],
     "7": [("tidings.store.log", times_never_go_down)],
 }
