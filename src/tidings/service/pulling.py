@@ -8,45 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
-from typing import Any
+from collections.abc import Iterable
 
 from starlette.responses import Response
 
-from tidings.service.known_subscriptions import DELIVERED, KnownSubscriptions, expect_read_by_subscriber
-from tidings.service.mailbox import Mailboxes, Waiting
-from tidings.service.metrics import Metrics
+from tidings.service.handing_over import HandingOver
+from tidings.service.known_subscriptions import DELIVERED, expect_read_by_subscriber
+from tidings.service.mailbox import Waiting
 from tidings.service.problems import Problem, invalid
-from tidings.service.settings import Settings
 from tidings.store.catalogue import SubscriptionRow
-from tidings.store.deliveries import Deliveries
 
 _REDRIVEN = "again:"
 
 
-class Pulling:
+class Pulling(HandingOver):
     """Hands over what waits to who asks for it."""
-
-    def __init__(
-        self, subscriptions: KnownSubscriptions, mailboxes: Mailboxes, deliveries: Deliveries, metrics: Metrics,
-        settings: Settings, executor: Executor,
-    ) -> None:  # fmt: skip
-        self._subscriptions = subscriptions
-        self._mailboxes = mailboxes
-        self._deliveries = deliveries
-        self._metrics = metrics
-        self._settings = settings
-        self._executor = executor
-        self.closing = False
-
-    def close(self) -> None:
-        """Let polls end: the service stops."""
-        self.closing = True
-        self._mailboxes.nudge_all()
-
-    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
 
     # -- long polls ----------------------------------------------------------------------------------
 

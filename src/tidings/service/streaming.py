@@ -15,18 +15,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from tidings.service.known_subscriptions import DELIVERED, KnownSubscriptions, expect_read_by_subscriber
-from tidings.service.mailbox import Mailboxes, Waiting
-from tidings.service.metrics import Metrics
+from tidings.service.handing_over import HandingOver
+from tidings.service.known_subscriptions import DELIVERED, expect_read_by_subscriber
+from tidings.service.mailbox import Waiting
 from tidings.service.pulling import redriven_cursor
-from tidings.service.settings import Settings
 from tidings.store.catalogue import SubscriptionRow
-from tidings.store.deliveries import Deliveries
 
 AckMode: TypeAlias = Literal["client", "auto"]
 
@@ -129,28 +126,8 @@ class _Next(NamedTuple):
         return len(self.redriven) + len(self.waiting)
 
 
-class Streaming:
+class Streaming(HandingOver):
     """Sends what waits to clients that keep a stream open."""
-
-    def __init__(
-        self, subscriptions: KnownSubscriptions, mailboxes: Mailboxes, deliveries: Deliveries, metrics: Metrics,
-        settings: Settings, executor: Executor,
-    ) -> None:  # fmt: skip
-        self._subscriptions = subscriptions
-        self._mailboxes = mailboxes
-        self._deliveries = deliveries
-        self._metrics = metrics
-        self._settings = settings
-        self._executor = executor
-        self.closing = False
-
-    def close(self) -> None:
-        """Let streams end: the service stops."""
-        self.closing = True
-        self._mailboxes.nudge_all()
-
-    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
 
     async def stream(self, tenant: str, id: str, last: int | None, ack: AckMode) -> AsyncGenerator[bytes, None]:
         """Notifications for as long as both sides like. What a client names as its last event it has."""
