@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from pathlib import Path
 
 import pytest
 
+from tidings.errors import FilterError
+from tidings.model.domain import Domain
+from tidings.model.event import read_record
+from tidings.model.filter.interpret import evaluate
+from tidings.model.filter.parse import parse_filter
+
 from ..history.judge import holds
 from . import meaning, results
-from .content import FORMS, attributes_of, draw_filter, limit_filters, posts
+from .content import FORMS, TEXTS, attributes_of, draw_filter, limit_filters, posts
 from .motifs import BROKEN, MOTIFS
 from .planted import PLANTED, schedule_of
 from .schedule import ALONE_SECONDS, generate
@@ -66,6 +73,17 @@ def test_every_event_of_a_shape_is_judged_by_every_filter_of_it(shape: str) -> N
         for post in posts(draw, shape, form, 8, 10, "/p", 0):
             seen |= {holds(one["predicate"], record) for one in filters for record in post.records}
     assert seen == {True, False}
+
+
+def test_what_a_filter_at_its_limits_is_said_to_mean_is_what_the_interpreter_makes_of_it() -> None:
+    domain = Domain.from_json({"name": "judged", "attributes": attributes_of("text")})
+    for one in limit_filters():
+        with contextlib.suppress(FilterError):  # past its limits, and so never accepted
+            tree = parse_filter(one["text"], domain)
+            for text in TEXTS:
+                record = {"s": text, "n": 3}
+                found = evaluate(tree, read_record(record, domain)) is True
+                assert holds(one["predicate"], record) is found, (one["text"][:60], text[:20])
 
 
 def test_a_post_has_at_most_what_the_service_takes() -> None:
