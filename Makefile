@@ -64,6 +64,7 @@ bench: $(STAMP) ## measure, and write the figures to benchmarks/results and the 
 
 bench-service: $(STAMP) ## the service under load: publishing, delivery, memory; the client on the same cores
 	$(BIN)/python -m benchmarks.service
+	$(BIN)/python -m benchmarks.many_domains
 	$(BIN)/python -m benchmarks.service_plots
 	$(BIN)/python -m benchmarks.figures
 

@@ -146,7 +146,22 @@ def of_service() -> str:
     for part, called in _MEMORY.items():
         first, last = delivery[f"{part}_mib_first"], delivery[f"{part}_mib_last"]
         lines.append(f"| memory of {called}, after the warm-up and at the end | {first:,} MiB, {last:,} MiB |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_of_many_domains()]) + "\n"
+
+
+def _of_many_domains() -> list[str]:
+    result = _result("many_domains")
+    (row,) = result["rows"]
+    return [
+        "",
+        f"| {row['domains']:,} domains of {row['subscriptions_each']} subscriptions, {row['events_per_second']} "
+        f"events/s over all of them, on {_machine(result)} | |",
+        "|---|---|",
+        f"| from the publisher's request to the subscriber's socket | p50 {row['p50_s']:.2f} s, p99 "
+        f"{row['p99_s']:.2f} s, the longest {row['max_s']:.2f} s, of {row['notifications_timed']:,} |",
+        f"| notifications missing, wrong or twice | {row['missing_or_wrong']} |",
+        f"| memory of all processes | {row['memory_mib']:,} MiB |",
+    ]
 
 
 _MEMORY = {
