@@ -164,7 +164,7 @@ class Stream:
     def __init__(self, checkpoint: Checkpoint, feed: Feed, index: IndexDirectory | None, counted: Counted) -> None:
         self.checkpoint = checkpoint
         self._feed = feed
-        self._index = index  # None where the versions are published by whoever runs the query
+        self._index = index  # None where the versions are published by the caller that runs the query
         self._found = counted
         self._undo = contextlib.ExitStack()
         self._query: StreamingQuery | None = None

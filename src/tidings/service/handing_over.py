@@ -30,7 +30,7 @@ class HandingOver:
         self.closing = False
 
     def close(self) -> None:
-        """Let whoever waits end: the service stops."""
+        """Let requests that wait end: the service stops."""
         self.closing = True
         self._mailboxes.nudge_all()
 

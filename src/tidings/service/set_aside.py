@@ -3,7 +3,7 @@
     domains/<key>/aside.json   {"filters": {"12": {"from": 345, "reason": …}}, "events": {"350": …}}
 
 The driver finds them by trying parts of the batch that fails, and writes them down before the batch is run again, so
-that whoever runs it then leaves out the same. The gateway reads them: a filter's subscription has failed from that
+that the next run leaves out the same. The gateway reads them: a filter's subscription has failed from that
 position on, an event is a dead letter of all who might have got it.
 """
 
