@@ -22,7 +22,7 @@ from tidings.client.answers import notification_of
 from tidings.client.server_sent import Parser
 
 from ..history.judge import Predicate, sql
-from ..history.records import Ack, Change, Delivery, Outcome, Publish, Writer, now
+from ..history.records import Ack, Change, Delivery, Opened, Outcome, Publish, Writer, now
 
 DOMAIN = "quotes"
 ATTRIBUTES = [
@@ -267,6 +267,8 @@ class Streamer(Worker):
         asked, request = now(), uuid.uuid4().hex
         self.connections += 1
         channel: Literal["sse", "auto"] = "auto" if self._auto else "sse"
+        if self._auto:
+            self._writer.write(Opened(self.subscription, request, asked))
         with contextlib.closing(self._open()) as arriving:
             try:
                 for number, one in enumerate(arriving, start=1):

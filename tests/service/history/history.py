@@ -25,6 +25,7 @@ from .records import (
     Limit,
     LogEnds,
     Logged,
+    Opened,
     Outcome,
     Phase,
     Publish,
@@ -32,6 +33,7 @@ from .records import (
     Sample,
 )
 
+UNNOTICED_SECONDS = 5.0  # in which a service may still write to a stream that its reader has closed
 Key = tuple[str, str, str, str]  # tenant, domain, source and id of an event
 
 
@@ -115,7 +117,7 @@ class Subscription:
 
     # Positions between two streams that acknowledge what their socket takes: what the first of them was sent and
     # its reader did not get is lost. Set when deliveries are known.
-    between_streams: list[tuple[int, int]] = field(default_factory=list)
+    between_streams: list[tuple[int, float]] = field(default_factory=list)
 
     def may_be_lost(self, position: int) -> bool:
         return any(last < position < first for last, first in self.between_streams)
@@ -148,6 +150,7 @@ class History:
         for record in records:
             by_kind[type(record)].append(record)
         self.deliveries: list[Delivery] = sorted(by_kind[Delivery], key=lambda one: one.received)
+        self.opened: list[Opened] = sorted(by_kind[Opened], key=lambda one: one.asked)
         self.acks: list[Ack] = by_kind[Ack]
         self.dead: list[Dead] = by_kind[Dead]
         self.logged: list[Logged] = sorted(by_kind[Logged], key=lambda one: one.position)
@@ -183,15 +186,19 @@ class History:
         return found
 
     def _find_gaps_between_streams(self) -> None:
-        streams: dict[tuple[str, str], list[int]] = {}  # subscription and request: positions, in the order of requests
+        """What was published before a stream was opened may have been written to the one before it."""
+        got: dict[str, list[int]] = defaultdict(list)  # by request
         for one in self.deliveries:
             if one.channel == "auto":
-                streams.setdefault((one.subscription, one.request), []).append(one.position)
+                got[one.request].append(one.position)
         last: dict[str, int] = {}
-        for (id, _), positions in streams.items():
-            if id in last and id in self.subscriptions:
-                self.subscriptions[id].between_streams.append((last[id], positions[0]))
-            last[id] = positions[-1]
+        for stream in self.opened:
+            positions = got[stream.request]
+            if stream.subscription in last and stream.subscription in self.subscriptions:
+                asked = stream.asked + UNNOTICED_SECONDS
+                first = positions[0] if positions else self.moments.bounds(asked, asked)[1]
+                self.subscriptions[stream.subscription].between_streams.append((last[stream.subscription], first))
+            last[stream.subscription] = positions[-1] if positions else last.get(stream.subscription, -1)
 
     def _stage(self, change: Change) -> Stage | None:
         if change.outcome == "refused" or change.action not in ("create", "change", "delete", "expire"):

@@ -71,6 +71,15 @@ class Delivery:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """A stream that acknowledges what its socket takes was opened; `request` is that of its deliveries."""
+
+    subscription: str
+    request: str
+    asked: float
+
+
+@dataclass(frozen=True)
 class Ack:
     """Everything up to a position was acknowledged."""
 
@@ -152,10 +161,13 @@ class Limit:
     largest: float
 
 
-Record: TypeAlias = Publish | Change | Delivery | Ack | Dead | Logged | LogEnds | Fault | Phase | Sample | Limit
+Record: TypeAlias = (
+    Publish | Change | Delivery | Opened | Ack | Dead | Logged | LogEnds | Fault | Phase | Sample | Limit
+)
 
 _KINDS: dict[str, type[Record]] = {
-    kind.__name__: kind for kind in (Publish, Change, Delivery, Ack, Dead, Logged, LogEnds, Fault, Phase, Sample, Limit)
+    kind.__name__: kind
+    for kind in (Publish, Change, Delivery, Opened, Ack, Dead, Logged, LogEnds, Fault, Phase, Sample, Limit)
 }
 
 

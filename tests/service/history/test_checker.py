@@ -24,6 +24,7 @@ from .records import (
     Limit,
     LogEnds,
     Logged,
+    Opened,
     Phase,
     Publish,
     Record,
@@ -383,9 +384,23 @@ def test_what_lies_between_two_streams_that_the_socket_acknowledges_may_be_lost_
         replace(delivery(number, 20, number, at=50.0 + number, request=request), channel="auto")
         for number, request in zip((0, 2), requests, strict=True)
     ]
+    opened = [Opened("s", request, 40.0 + number) for number, request in enumerate(dict.fromkeys(requests))]
     entries = [logged(number, 20, number) for number in range(4)]
-    records: list[Record] = [CREATED, *published, *got, Dead("s", 3, "410 Gone"), *entries, LogEnds(0, 4)]
-    missing = [found for found in check(records).violations if "neither delivered" in str(found)]
-    assert bool(missing) is not lost
+    records: list[Record] = [CREATED, *published, *opened, *got, Dead("s", 3, "410 Gone"), *entries, LogEnds(0, 4)]
+    assert bool(_missing(records)) is not lost
     as_pulled = [replace(one, channel="pull") if isinstance(one, Delivery) else one for one in records]
-    assert any("neither delivered" in str(found) for found in check(as_pulled).violations)
+    without = [one for one in as_pulled if not isinstance(one, Opened)]
+    assert _missing(without)
+
+
+def test_a_stream_that_gets_nothing_excuses_only_what_was_published_before_it_was_opened() -> None:
+    published = [event(0, 20, position=0), event(1, 20, position=1), event(2, 20, position=2, sent=90.0)]
+    got = replace(delivery(0, 20, 0, request="r1"), channel="auto")
+    streams = [Opened("s", "r1", 40.0), Opened("s", "r2", 60.0)]
+    entries = [logged(number, 20, number) for number in range(3)]
+    found = _missing([CREATED, *published, *streams, got, *entries, LogEnds(0, 3)])
+    assert [("position 2" in one) for one in found] == [True]
+
+
+def _missing(records: list[Record]) -> list[str]:
+    return [str(found) for found in check(records).violations if "neither delivered" in str(found)]

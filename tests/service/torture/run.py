@@ -240,16 +240,14 @@ def _witness(world: World, tenant: str, domain: str, since: float) -> None:
 def _see_states(world: World) -> None:
     """Write down what the service says of subscriptions that it delivers no more.
 
-    One whose receiver said that it is gone is owed nothing more. One that was set aside because its filter fails
-    (state `failed`) is owed what it misses as dead letters, which the checker takes as it takes all others.
+    One that was set aside because its filter fails (state `failed`) is owed what it misses as dead letters, which the
+    checker takes as it takes all others.
     """
     for tenant, subscriber in world.subscribers.items():
         for id_ in subscriber.made.keys() - world.gone:
             with contextlib.suppress(ServiceError):
                 state = world.clients[tenant].subscription(id_).state
-                if state == "disabled" and id_ in world.receiver.gone:
-                    subscriber.saw_disabled(id_)
-                elif state not in ("active", "expired", "paused"):
+                if state not in ("active", "expired", "paused"):
                     world.notes.append(f"subscription {id_} is {state}")
 
 

@@ -414,6 +414,16 @@ class World(Run):
             streamer.stalls.clear()
         if not self.served.runs:
             self._start()
+        self._repair_receivers()
+
+    def _repair_receivers(self) -> None:
+        """Change the delivery of what a receiver's 410 has disabled: all that waited is owed, and comes."""
+        for tenant, subscriber in self.subscribers.items():
+            for id_ in sorted(self.receiver.gone & subscriber.made.keys() - self.gone):
+                client, url = self.clients[tenant], self.receiver.url(id_)
+                self.receiver.gone.discard(id_)
+                with self._missing_is_fine():
+                    self._patiently(lambda client=client, id_=id_, url=url: client.change(id_, mode="webhook", url=url))
 
     def stop_workers(self) -> None:
         super().stop_workers()

@@ -13,10 +13,9 @@ GIVEN = json.loads(os.environ["TIDINGS_TORTURE_SETTINGS"])
 def change(module):
     for name, values in GIVEN[module.__name__].items():
         kept = getattr(module, name).__init__
-        known = getattr(module, name).__dataclass_fields__
-        values = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key in known
-        }
+        unknown = values.keys() - getattr(module, name).__dataclass_fields__
+        assert not unknown, f"{module.__name__}.{name} has no {', '.join(sorted(unknown))}"
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
         @functools.wraps(kept)
         def made(self, *given, kept=kept, values=values, **named):
