@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from benchmarks.record import write
 from tidings import pipeline
 from tidings.matching.matcher import Matcher
-from tidings.pipeline.analysis import Analysis, analyse
+from tidings.pipeline.jobs.table_analysis import Analysis, analyse
 from tidings.testing.workloads import WORKLOADS, Workload
 
 QUESTION = __doc__.strip().splitlines()[0]

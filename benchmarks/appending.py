@@ -30,9 +30,9 @@ import pyarrow as pa
 from benchmarks.options import Options
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events
-from tidings.store.log import Log
-from tidings.store.reader import LogReader
-from tidings.store.record import texts_of
+from tidings.store.log.event_record import texts_of
+from tidings.store.log.log_reader import LogReader
+from tidings.store.log.log_writer import Log
 
 SEED = 1
 EVENTS = 100_000

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from benchmarks.options import Options
 from benchmarks.record import cpu_seconds
+from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.syntax.parser import parse_shape
 from tidings.model.domain import Attribute, Domain
-from tidings.model.filter.compile import compile_filters
-from tidings.model.filter.parse import parse_shape
 from tidings.testing import workloads
 
 SEED = 1

@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.record import write
-from tidings.matching.alike import GROUP, groups_of
+from tidings.filter.compile.compiler import compile_filters
+from tidings.matching.analysis.similar_order import GROUP, groups_of
 from tidings.matching.matcher import Matcher
-from tidings.model.filter.compile import compile_filters
-from tidings.pipeline.mailbox_groups import Made, regroup
-from tidings.service.driver_adapting import SAMPLE
-from tidings.store.notifications import LOG, MAX_WAITING, Notifications
+from tidings.pipeline.sinks.mailbox_groups import Made, regroup
+from tidings.service.driver.domain_adaptation import SAMPLE
+from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, Notifications
 from tidings.testing.workloads import WORKLOADS
 
 QUESTION = __doc__.strip().splitlines()[0]

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.options import Options
-from tidings.matching.columns import Columns
+from tidings.filter.compile.compiler import compile_filters
+from tidings.matching.batch_columns import Columns
 from tidings.matching.engines import cell_kernels
 from tidings.matching.engines.blocks import BLOCK, Blocks
 from tidings.matching.engines.cell_kernels import EXACT
 from tidings.matching.engines.cells import Cells
-from tidings.matching.engines.encode import CELL_BITS, Encoded, encode
+from tidings.matching.engines.event_codes import CELL_BITS, Encoded, encode
 from tidings.matching.index import build_index
 from tidings.model.event import read_events
-from tidings.model.filter.compile import compile_filters
 from tidings.testing import workloads
 
 EVENTS = 8_192

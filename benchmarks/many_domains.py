@@ -29,7 +29,7 @@ from benchmarks.light_http import Connection, Stream
 from benchmarks.record import write
 from benchmarks.running_service import RunningService, serving
 from tidings.model.domain import Attribute, Domain
-from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory
+from tidings.service.data.data_directory import DEFAULT_TENANT, DataDirectory
 from tidings.store.catalogue import Catalogue, NewSubscription
 
 DOMAINS, SUBSCRIPTIONS, STREAMS = 1_000, 10, 100

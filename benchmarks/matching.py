@@ -28,10 +28,10 @@ import tidings
 from benchmarks.options import Options
 from benchmarks.peers import Competitor, peers
 from benchmarks.peers.prepared import prepare
-from tidings.matching.columns import Columns
+from tidings.filter.compile.compiler import compile_filters
+from tidings.matching.batch_columns import Columns
 from tidings.matching.index import SAMPLE, build_index
 from tidings.model.event import read_events
-from tidings.model.filter.compile import compile_filters
 from tidings.testing import workloads
 from tidings.testing.workloads import Workload
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tidings.model.event import EventBatch
-from tidings.rendezvous import EVERYWHERE, Placed, View
-from tidings.rendezvous.pairs import distinct_pairs
-from tidings.rendezvous.sharding import shards_of, visits_of
+from tidings.systems import EVERYWHERE, Placed, View
+from tidings.systems.geometry.key_pairs import distinct_pairs
+from tidings.systems.sharding import shards_of, visits_of
 
 
 def met(view: View, placed: Placed, events: EventBatch) -> tuple[float, float | None]:

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.options import Options
-from tidings.matching.explain import Explanation, explain
+from tidings.filter.syntax.parser import parse_filter
+from tidings.matching.explain.explanation import Explanation, explain
 from tidings.matching.matcher import Matcher
 from tidings.model.event import read_record
-from tidings.model.filter.parse import parse_filter
 from tidings.testing import workloads
 
 EVENTS = 5

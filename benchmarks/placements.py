@@ -46,16 +46,16 @@ from benchmarks.placements_sql import Formulations
 from benchmarks.processes import Peaks, command_of, cpu_seconds_of, tree_mib
 from benchmarks.record import write
 from tidings import pipeline
+from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.normal.filter_table import FilterTable
 from tidings.matching.matcher import Matcher
 from tidings.model.event import read_events
-from tidings.model.filter.columnar import FilterTable
-from tidings.model.filter.compile import compile_filters
-from tidings.pipeline.index import EVENTS_SAMPLE, Index
-from tidings.pipeline.placement import PARTITIONS_MIN, SAMPLE
-from tidings.rendezvous import View, place, route, statistics_of, view_from_dict
-from tidings.rendezvous.pairs import distinct_pairs
-from tidings.rendezvous.planner import Room, weighed
-from tidings.rendezvous.sharding import consulted, shards_of
+from tidings.pipeline.build.compiled_index import EVENTS_SAMPLE, Index
+from tidings.pipeline.build.placement_choice import PARTITIONS_MIN, SAMPLE
+from tidings.systems import View, place, route, statistics_of, view_from_dict
+from tidings.systems.geometry.key_pairs import distinct_pairs
+from tidings.systems.planner.planner import Room, weighed
+from tidings.systems.sharding import consulted, shards_of
 from tidings.testing.workloads import WORKLOADS, Workload
 
 QUESTION = __doc__.strip().splitlines()[0]

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.peers.prepared import Class, Conjunct, prepare
-from tidings.rendezvous.places import ranges
+from tidings.systems.geometry.line_positions import ranges
 from tidings.testing.workloads import Workload
 
 BINS = 20  # that a line is cut into

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.light_http import request
 from benchmarks.processes import command_of, tree_mib
-from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory
+from tidings.service.data.data_directory import DEFAULT_TENANT, DataDirectory
 from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.testing.workloads import Workload
 
@@ -26,8 +26,8 @@ READY_SECONDS = 300.0
 STOP_SECONDS = 60.0
 # A part of the service, and what its command line has in it; whatever else is below it is the supervisor.
 _PARTS = {
-    "gateway": "tidings.service.gateway",
-    "driver": "tidings.service.driver",
+    "gateway": "tidings.service.gateway.gateway_process",
+    "driver": "tidings.service.driver.driver_process",
     "java": "java ",
     "workers": "pyspark",
 }
@@ -87,7 +87,14 @@ def serving(
         port = _free_port()
         command = [sys.executable, "-m", "tidings", "serve", "--data", str(data.path), "--port", str(port)]
         if gateway_alone:
-            command = [sys.executable, "-m", "tidings.service.gateway", str(data.path), "--port", str(port)]
+            command = [
+                sys.executable,
+                "-m",
+                "tidings.service.gateway.gateway_process",
+                str(data.path),
+                "--port",
+                str(port),
+            ]
         with (Path(folder) / "output").open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)
         try:

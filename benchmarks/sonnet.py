@@ -32,22 +32,22 @@ import numpy as np
 from lxml import etree
 
 from benchmarks.record import write
-from tidings.overlay.chord import ChordSettings
-from tidings.overlay.core import Event, Id
-from tidings.overlay.digests import DigestNode, DigestSettings
-from tidings.overlay.keys import Keys
-from tidings.overlay.pastry import PastrySettings
-from tidings.overlay.ring import hashed
-from tidings.overlay.scribe import ScribeSettings, Spread
-from tidings.overlay.sonnet import SonnetNode
-from tidings.overlay.sonnet_paths import RING_BITS, Paths
-from tidings.overlay.sonnet_rest import seat_at_rest
-from tidings.overlay.sonnet_settings import SonnetSettings
-from tidings.rendezvous.sonnet_digest import MAX_TOKENS, Variant, digest_of, document_paths, to_bits
 from tidings.simulator.network import Network
 from tidings.simulator.trace import Trace
 from tidings.simulator.world import World
-from tidings.testing.data import DataMissing
+from tidings.systems.digests.node import DigestNode, DigestSettings
+from tidings.systems.protocols.effects import Event, Id
+from tidings.systems.protocols.pastry import PastrySettings
+from tidings.systems.protocols.placement_keys import Keys
+from tidings.systems.protocols.ring import ChordSettings
+from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.protocols.scribe import ScribeSettings, Spread
+from tidings.systems.sonnet.at_rest import seat_at_rest
+from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.path_digest import MAX_TOKENS, Variant, digest_of, document_paths, to_bits
+from tidings.systems.sonnet.paths import RING_BITS, Paths
+from tidings.systems.sonnet.settings import SonnetSettings
+from tidings.testing.real_data import DataMissing
 from tidings.testing.xml_workloads import XML_WORKLOADS
 
 SEED = 7

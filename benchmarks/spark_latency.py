@@ -35,13 +35,13 @@ from benchmarks.processes import tree_mib
 from benchmarks.record import write
 from tidings import pipeline
 from tidings.model.event import read_events
-from tidings.pipeline.changes import IndexChanges
-from tidings.pipeline.session import STREAMING
-from tidings.pipeline.sinks import StoreSink
-from tidings.pipeline.sources import LogEvents
-from tidings.pipeline.streaming import stream
-from tidings.store.log import Log
-from tidings.store.notifications import LOG, Notifications
+from tidings.pipeline.runtime.spark_session import STREAMING
+from tidings.pipeline.sinks.stream_sinks import StoreSink
+from tidings.pipeline.sources.stream_sources import LogEvents
+from tidings.pipeline.streams.index_changes import IndexChanges
+from tidings.pipeline.streams.stream_query import stream
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.notifications import LOG, Notifications
 from tidings.testing import workloads
 
 EVENTS_PER_SECOND = 1_000

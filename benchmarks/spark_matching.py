@@ -33,8 +33,8 @@ from pyspark.sql import functions as F
 from benchmarks.processes import Peaks, cpu_seconds_of, tree_mib
 from benchmarks.record import write
 from tidings import pipeline
-from tidings.pipeline.errors import brief
-from tidings.pipeline.placement import WORKER_ADDRESSES
+from tidings.pipeline.build.placement_choice import WORKER_ADDRESSES
+from tidings.pipeline.job_errors import brief
 from tidings.testing.workloads import WORKLOADS, Workload
 
 QUESTION = __doc__.strip().splitlines()[0]

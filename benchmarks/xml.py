@@ -26,12 +26,12 @@ from lxml import etree
 from benchmarks.meeting import met
 from benchmarks.record import write
 from tidings import Matcher
-from tidings.matching.paths.dialect import DOMAIN, PathDialect
-from tidings.model.filter.compile import compile_filters
-from tidings.rendezvous import EVERYWHERE, place, placement_named, statistics_of
-from tidings.rendezvous.interface import positions_of
-from tidings.rendezvous.sharding import visits_of
-from tidings.testing.data import DataMissing
+from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.dialects.xpath import DOMAIN, PathDialect
+from tidings.systems import EVERYWHERE, place, placement_named, statistics_of
+from tidings.systems.interface import positions_of
+from tidings.systems.sharding import visits_of
+from tidings.testing.real_data import DataMissing
 from tidings.testing.xml_workloads import XML_WORKLOADS
 
 DOCUMENTS = {100_000: 1_000, 1_000_000: 100}  # by queries, up to which: half a million matches a document add up

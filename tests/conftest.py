@@ -36,7 +36,7 @@ def spark() -> Iterator[SparkSession]:
     """One Spark for the whole run: it takes seconds to start."""
     pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
     from tidings.pipeline import PipelineError
-    from tidings.testing.spark import local_session
+    from tidings.testing.spark_judge import local_session
 
     try:
         session = local_session()

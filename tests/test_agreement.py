@@ -19,14 +19,14 @@ from tidings.model.event import read_events
 from tidings.testing.agreement import compare, smallest
 from tidings.testing.cases import Case, make_case
 from tidings.testing.fuzz import match_pairs
-from tidings.testing.spark import NULL, RAISED, events_frame, spark_truth
+from tidings.testing.spark_judge import NULL, RAISED, events_frame, spark_truth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-CASES = json.loads((Path(__file__).parent / "model" / "filter" / "spark_cases.json").read_text())
+CASES = json.loads((Path(__file__).parent / "filter" / "meaning" / "spark_cases.json").read_text())
 AS_NUMBER = {
     "date": "unix_date({})",
     "timestamp": "unix_micros({})",

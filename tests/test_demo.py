@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 import pytest
 from rich.console import Console
 
-from tidings.demo import job
+from tidings.demo import batch_demo as job
 from tidings.demo.flights import SCHEMA, load_flights, make_slice
 from tidings.demo.people import wishes
+from tidings.filter.meaning.interpreter import holds
+from tidings.filter.syntax.parser import parse_filter
 from tidings.model.event import read_events
-from tidings.model.filter.interpret import holds
-from tidings.model.filter.parse import parse_filter
 from tidings.model.infer import infer_domain
 
 README = Path(__file__).parent.parent / "README.md"

@@ -8,7 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tidings.cli import app
-from tidings.demo import feeds
+from tidings.demo import feed_demo as feeds
 from tidings.errors import TidingsError
 
 

@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 def test_the_demo_tells_everyone_who_stays_of_every_flight_they_want(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidings.demo import live
+    from tidings.demo import live_demo as live
 
-    monkeypatch.setattr("tidings.pipeline.session", lambda *_, **__: spark)
+    monkeypatch.setattr("tidings.pipeline.runtime.spark_session", lambda *_, **__: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
     written = io.StringIO()
     progress = live.run(

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tidings import Attribute, Domain, Matcher, parse_filter
+from tidings.filter.meaning.interpreter import holds
 from tidings.model.event import read_record
-from tidings.model.filter.interpret import holds
 
 NAN, INF = math.nan, math.inf
 # (type of x, filter, must match, must not match)
@@ -138,7 +138,7 @@ def test_an_operator_matches_what_it_must_and_nothing_that_it_must_not(
 
 @pytest.mark.spark
 def test_spark_agrees_with_the_table(spark: Any) -> None:
-    from tidings.testing.spark import spark_truth
+    from tidings.testing.spark_judge import spark_truth
 
     for type_ in dict.fromkeys(row[0] for row in TABLE):
         rows = [row for row in TABLE if row[0] == type_]

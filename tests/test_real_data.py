@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from tidings import Attribute, Domain, Matcher, infer_domain
+from tidings.filter.syntax.writer import to_sql
+from tidings.filter.tree import Literal
 from tidings.model.domain import path_text
 from tidings.model.event import read_record
-from tidings.model.filter.sql import to_sql
-from tidings.model.filter.tree import Literal
-from tidings.model.filter.tree import Path as AttributePath
-from tidings.testing import brute_force, data
+from tidings.model.types import Path as AttributePath
+from tidings.testing import brute_force
+from tidings.testing import real_data as data
 from tidings.testing.cases import Case
 
 if TYPE_CHECKING:

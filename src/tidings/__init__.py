@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidings.client import AsyncClient, Client, ServiceError
     from tidings.errors import DomainError, EventError, FilterError, SubscriptionError, TidingsError
-    from tidings.matching.explain import Explanation
+    from tidings.filter.compile.compiler import compile_filters
+    from tidings.filter.normal.description import describe_filter
+    from tidings.filter.syntax.parser import parse_filter
+    from tidings.matching.explain.explanation import Explanation
     from tidings.matching.matcher import Matcher
     from tidings.matching.matches import Matches
     from tidings.model.attribute import Attribute
     from tidings.model.domain import Domain, dump_domains, load_domains
     from tidings.model.event import EventBatch, read_events
     from tidings.model.event_json import parse_events
-    from tidings.model.filter.compile import compile_filters
-    from tidings.model.filter.describe import describe_filter
-    from tidings.model.filter.parse import parse_filter
     from tidings.model.infer import infer_domain
     from tidings.model.subscription import Subscription
 
@@ -43,7 +43,7 @@ _PLACES = {
     "FilterError": "tidings.errors",
     "SubscriptionError": "tidings.errors",
     "TidingsError": "tidings.errors",
-    "Explanation": "tidings.matching.explain",
+    "Explanation": "tidings.matching.explain.explanation",
     "Matcher": "tidings.matching.matcher",
     "Matches": "tidings.matching.matches",
     "Attribute": "tidings.model.attribute",
@@ -53,9 +53,9 @@ _PLACES = {
     "EventBatch": "tidings.model.event",
     "read_events": "tidings.model.event",
     "parse_events": "tidings.model.event_json",
-    "compile_filters": "tidings.model.filter.compile",
-    "describe_filter": "tidings.model.filter.describe",
-    "parse_filter": "tidings.model.filter.parse",
+    "compile_filters": "tidings.filter.compile.compiler",
+    "describe_filter": "tidings.filter.normal.description",
+    "parse_filter": "tidings.filter.syntax.parser",
     "infer_domain": "tidings.model.infer",
     "Subscription": "tidings.model.subscription",
 }

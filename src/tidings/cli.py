@@ -22,7 +22,6 @@ import tidings
 from tidings.commands import (
     backtest_service,
     data_directories,
-    domain,
     node,
     publish,
     pull,
@@ -33,15 +32,16 @@ from tidings.commands import (
     tail,
     token,
 )
+from tidings.commands import domains as domain
 from tidings.commands import explain as explaining
 from tidings.commands.connection import TokenFile, Url
 from tidings.commands.wrong_filter import WrongFilterError
 from tidings.errors import DomainError, EventError, FilterError, TidingsError, did_you_mean
+from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.syntax.writer import to_sql
+from tidings.filter.tree import Expression
 from tidings.model.domain import Domain, load_domains
 from tidings.model.event_json import parse_events
-from tidings.model.filter.parse import parse_filter
-from tidings.model.filter.sql import to_sql
-from tidings.model.filter.tree import Expression
 from tidings.model.infer import infer_domain
 
 OUTPUTS = (".parquet", ".json", ".jsonl")
@@ -158,20 +158,20 @@ def demo(
       tidings demo feeds --filter "//title[contains(., 'Stream')]"
     """
     if what == "feeds":
-        from tidings.demo.feeds import run as run_feeds
+        from tidings.demo.feed_demo import run as run_feeds
 
         run_feeds(Console(), folder, own_path=own_filter)
         return
     if what != "flights":
         raise TidingsError(f"there is no demo '{what}'; {did_you_mean(what, ('flights', 'feeds'))}")
+    from tidings.demo.batch_demo import run
     from tidings.demo.flights import load_flights
-    from tidings.demo.job import run
 
     if own_filter is not None:
         _parse(own_filter, infer_domain(load_flights(), name="flights"))
     if live:
         try:
-            from tidings.demo.live import run as run_live
+            from tidings.demo.live_demo import run as run_live
         except ModuleNotFoundError as missing:
             raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
         run_live(Console(), subscribers=subscribers, seed=seed, own_filter=own_filter)
@@ -405,7 +405,7 @@ def adapt(
         raise typer.BadParameter("give --events or --domain: filters are read by the types of the attributes")
     try:
         from tidings.commands.adapt import Wish, run
-        from tidings.pipeline.adapting_view import report
+        from tidings.pipeline.jobs.adaptation_report import report
     except ModuleNotFoundError as missing:
         raise TidingsError(f"this needs {missing.name}: pip install 'tidings[spark]'") from None
     chosen = None if domain is None else _read_domain(domain)

@@ -18,7 +18,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tidings.client import Notification, transport
-from tidings.commands import backtest_service, domain, subscriptions, token
+from tidings.commands import backtest_service, subscriptions, token
+from tidings.commands import domains as domain
 from tidings.commands.explain import explain
 from tidings.commands.publish import publish
 from tidings.commands.pull import line_of, pull

@@ -10,15 +10,15 @@ import pytest
 
 from tidings import Matcher
 from tidings.errors import FilterError
-from tidings.matching.columns import Columns
-from tidings.matching.scan import scan
+from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.meaning.interpreter import holds
+from tidings.filter.normal.description import describe_filter
+from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.syntax.writer import to_sql
+from tidings.matching.batch_columns import Columns
+from tidings.matching.full_scan import scan
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events, read_record
-from tidings.model.filter.compile import compile_filters
-from tidings.model.filter.describe import describe_filter
-from tidings.model.filter.interpret import holds
-from tidings.model.filter.parse import parse_filter
-from tidings.model.filter.sql import to_sql
 
 TYPES = {
     "s": "string", "t": "string", "i": "int", "l": "bigint", "d": "double", "b": "boolean", "m": "decimal(38,10)",

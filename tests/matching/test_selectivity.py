@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidings.matching.columns import Columns
+from tidings.filter.compile.compiler import compile_filters
+from tidings.matching.batch_columns import Columns
 from tidings.matching.selectivity import dimensions_of, indices_of, selectivity_of
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.model.filter.compile import compile_filters
 from tidings.testing import brute_force, workloads
 
 STOCKS = Domain("stocks", [Attribute("symbol", "string"), Attribute("price", "double"), Attribute("volume", "bigint")])

@@ -28,12 +28,12 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 from tidings import pipeline
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.pipeline.checkpoint import Checkpoint, Identity
-from tidings.pipeline.errors import CheckpointError, PipelineError
-from tidings.pipeline.sinks import StoreSink, _compare
-from tidings.pipeline.sources import LogEvents
-from tidings.store.log import Log
-from tidings.store.notifications import LOG, Notifications
+from tidings.pipeline.job_errors import CheckpointError, PipelineError
+from tidings.pipeline.sinks.stream_sinks import StoreSink, _compare
+from tidings.pipeline.sources.stream_sources import LogEvents
+from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.notifications import LOG, Notifications
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,12 @@ from tidings import pipeline
 from tidings.errors import EventError
 from tidings.matching.matcher import Matcher
 from tidings.model.event import read_events
-from tidings.pipeline import PipelineError, worker
-from tidings.rendezvous.interface import placements
+from tidings.pipeline import PipelineError
+from tidings.pipeline.steps import match_tasks as worker
+from tidings.systems.interface import placements
 from tidings.testing.cases import make_case
 from tidings.testing.oracle import brute_force
-from tidings.testing.spark import events_frame
+from tidings.testing.spark_judge import events_frame
 from tidings.testing.workloads import WORKLOADS
 
 pytestmark = pytest.mark.spark

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from tidings.cli import main
 from tidings.pipeline import PipelineError
-from tidings.pipeline.errors import brief
-from tidings.pipeline.files import output_format, rejects_path
+from tidings.pipeline.job_errors import brief
+from tidings.pipeline.sources.table_files import output_format, rejects_path
 
 EVENTS = [
     {"n": 1, "symbol": "OIL", "price": 8.5},
@@ -40,7 +40,7 @@ Run: TypeAlias = Callable[..., Ran]
 @pytest.fixture
 def run(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command in this process, with the session that the tests share."""
-    monkeypatch.setattr("tidings.pipeline.session", lambda *_, **__: spark)
+    monkeypatch.setattr("tidings.pipeline.runtime.spark_session", lambda *_, **__: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
 
     def run_command(*arguments: object) -> Ran:
@@ -150,7 +150,7 @@ def test_a_job_that_fails_in_the_middle_leaves_no_output(
     def fail(*_: object) -> None:
         raise PipelineError("the disk is full")
 
-    monkeypatch.setattr("tidings.pipeline.jobs.pairs", fail)
+    monkeypatch.setattr("tidings.pipeline.jobs.match_files.pairs", fail)
     before = sorted(files.iterdir())
     ran = run(
         files / "events.csv", "--subscriptions", files / "bad.csv", "--out", files / "out.parquet", "--output", "pairs"

@@ -17,12 +17,12 @@ from tidings import pipeline
 from tidings.matching.matcher import Matcher
 from tidings.model.event import read_events
 from tidings.pipeline import PipelineError
-from tidings.pipeline.combining import combine
-from tidings.pipeline.routing import RouteTask, routed_once, routed_to_each, send
-from tidings.pipeline.worker import Task
-from tidings.rendezvous import View, view_from_dict
-from tidings.rendezvous.interface import placements
-from tidings.rendezvous.sharding import visits_of
+from tidings.pipeline.steps.combine_step import combine
+from tidings.pipeline.steps.match_tasks import Task
+from tidings.pipeline.steps.route_step import RouteTask, routed_once, routed_to_each, send
+from tidings.systems import View, view_from_dict
+from tidings.systems.interface import placements
+from tidings.systems.sharding import visits_of
 from tidings.testing.workloads import WORKLOADS, Workload
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,8 @@ import pytest
 
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.store.log import Log
-from tidings.store.notifications import Notifications
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.notifications import Notifications
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings import pipeline
-from tidings.pipeline.changes import IndexChanges
-from tidings.pipeline.errors import PipelineError
-from tidings.pipeline.sinks import ConsoleSink, ParquetSink, StoreSink
-from tidings.pipeline.sources import FileEvents, LogEvents
-from tidings.pipeline.streaming import Stream, stream
+from tidings.pipeline.job_errors import PipelineError
+from tidings.pipeline.sinks.stream_sinks import ConsoleSink, ParquetSink, StoreSink
+from tidings.pipeline.sources.stream_sources import FileEvents, LogEvents
+from tidings.pipeline.streams.index_changes import IndexChanges
+from tidings.pipeline.streams.stream_query import Stream, stream
 
 pytestmark = pytest.mark.spark
 

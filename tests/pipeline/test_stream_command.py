@@ -14,8 +14,8 @@ from rich.console import Console
 from tidings import cli
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.store.log import Log
-from tidings.store.notifications import Notifications
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.notifications import Notifications
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,9 +24,9 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.commands import stream as command
 from tidings.commands.stream import Request, Usage, read_sink, read_source, read_trigger
-from tidings.pipeline.feeds import FeedEvents
-from tidings.pipeline.sinks import ConsoleSink, KafkaSink, ParquetSink, StoreSink
-from tidings.pipeline.sources import FileEvents, KafkaEvents, LogEvents
+from tidings.pipeline.sinks.stream_sinks import ConsoleSink, KafkaSink, ParquetSink, StoreSink
+from tidings.pipeline.sources.feed_items import FeedEvents
+from tidings.pipeline.sources.stream_sources import FileEvents, KafkaEvents, LogEvents
 
 pytestmark = pytest.mark.spark
 

@@ -20,8 +20,8 @@ import pytest
 from tidings import Matcher
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.store.log import Log
-from tidings.store.notifications import Notifications
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.notifications import Notifications
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings import pipeline
-from tidings.pipeline.changes import IndexChanges
+from tidings.pipeline.streams.index_changes import IndexChanges
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -20,10 +20,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from tidings.service.data_directory import DEFAULT_TENANT, DataDirectory
-from tidings.service.settings import Settings, WebhookSettings
+from tidings.service.data.data_directory import DEFAULT_TENANT, DataDirectory
+from tidings.service.gateway.gateway_settings import Settings, WebhookSettings
 from tidings.store.catalogue import Catalogue, JobRow
-from tidings.store.notifications import LOG, Notifications
+from tidings.store.mailboxes.notifications import LOG, Notifications
 
 STOCKS = {
     "attributes": [
@@ -52,8 +52,8 @@ class Server:
     def start(self) -> None:
         import uvicorn
 
-        from tidings.service.app import create_app
-        from tidings.service.connections import GatewayProtocol
+        from tidings.service.gateway.app import create_app
+        from tidings.service.gateway.connections import GatewayProtocol
 
         self.app = create_app(self.data, self.settings)
         config = uvicorn.Config(

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.service.data_directory import DataDirectory
-from tidings.service.driver_adapting import Adapting
-from tidings.service.driver_stream import Context, DomainStream
+from tidings.service.data.data_directory import DataDirectory
+from tidings.service.driver.domain_adaptation import Adapting
+from tidings.service.driver.domain_stream import Context, DomainStream
 from tidings.store.catalogue import Catalogue, NewSubscription
-from tidings.store.log import Log
-from tidings.store.notifications import Notifications
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.notifications import Notifications
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

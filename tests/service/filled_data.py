@@ -6,17 +6,17 @@ import json
 
 import pyarrow as pa
 
-from tidings.pipeline.changes import IndexChanges, empty_index
-from tidings.pipeline.checkpoint import Checkpoint, Identity
-from tidings.service.data_directory import DataDirectory, DomainFiles
-from tidings.service.driver_filters import domain_of
-from tidings.service.private_files import tighten
+from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.pipeline.streams.index_changes import IndexChanges, empty_index
+from tidings.service.data.data_directory import DataDirectory, DomainFiles
+from tidings.service.data.private_files import tighten
+from tidings.service.driver.followed_filters import domain_of
 from tidings.service.supervisor import Plan, prepared
 from tidings.store.catalogue import Catalogue, NewSubscription
-from tidings.store.deliveries import Deliveries
-from tidings.store.log import Log
-from tidings.store.notifications import LOG, Notifications
-from tidings.store.shared_progress import SharedProgress
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.deliveries import Deliveries
+from tidings.store.mailboxes.notifications import LOG, Notifications
+from tidings.store.mailboxes.shared_progress import SharedProgress
 
 DEFINITION = json.dumps({"name": "quotes", "attributes": [{"name": "price", "type": "double"}]})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from tidings.service.data_directory import DataDirectory
+from tidings.service.data.data_directory import DataDirectory
 from tidings.service.supervisor import Plan, Supervisor
 
 GATEWAY = """

@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
-from tidings.service.backup import POSITIONS_SKIPPED, read_manifest
-from tidings.service.private_files import too_open
+from tidings.service.data.backup import POSITIONS_SKIPPED, read_manifest
+from tidings.service.data.private_files import too_open
 
 from .faults.process import Served
 from .faults.run import DRAIN_SECONDS, KeptWriter, Run, Size, running

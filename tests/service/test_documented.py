@@ -14,7 +14,7 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tidings.cli import app
 from tidings.commands import serve
-from tidings.service.data_directory import DataDirectory
+from tidings.service.data.data_directory import DataDirectory
 from tidings.service.supervisor import Plan
 
 ROOT = Path(__file__).parent.parent.parent

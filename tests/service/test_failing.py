@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidings.service.data_directory import replace_json
-from tidings.service.set_aside import FailedFilter, SetAside
+from tidings.service.data.data_directory import replace_json
+from tidings.service.data.set_aside import FailedFilter, SetAside
 from tidings.store.catalogue import SubscriptionRow
 
 from .conftest import Gateway, until

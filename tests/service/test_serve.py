@@ -21,7 +21,7 @@ from rich.console import Console
 from tidings.commands import serve
 from tidings.errors import TidingsError
 from tidings.service import supervisor
-from tidings.service.data_directory import DataDirectory
+from tidings.service.data.data_directory import DataDirectory
 from tidings.service.supervisor import Plan
 
 
@@ -67,7 +67,7 @@ def test_it_tells_where_it_is_and_where_the_token_is_and_never_the_token(
 @pytest.mark.long
 def test_a_service_is_started_used_hurt_and_stopped(tmp_path: Path) -> None:
     """Real processes: published over HTTP, matched on Spark, delivered; the driver killed in between; Ctrl-C."""
-    pytest.importorskip("tidings.service.gateway")
+    pytest.importorskip("tidings.service.gateway.gateway_process")
     from tidings.client import Client
 
     with socket.create_server(("127.0.0.1", 0)) as taken:

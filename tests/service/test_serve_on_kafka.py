@@ -20,7 +20,7 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 pytest.importorskip("confluent_kafka", reason="pip install 'tidings[kafka]'")
 
 from tidings.client import Client
-from tidings.service.data_directory import DataDirectory
+from tidings.service.data.data_directory import DataDirectory
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

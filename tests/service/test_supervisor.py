@@ -19,7 +19,7 @@ import pytest
 
 from tidings.errors import TidingsError
 from tidings.service import supervisor as module
-from tidings.service.data_directory import CATALOGUE, LOG, DataDirectory, DataDirectoryError, replace_json
+from tidings.service.data.data_directory import CATALOGUE, LOG, DataDirectory, DataDirectoryError, replace_json
 from tidings.service.supervisor import Plan, Supervisor, prepared
 from tidings.store.catalogue import Catalogue
 

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
-from tidings.service.gateway import arguments, main, settings_of
-from tidings.service.security import BindError, check_bind
+from tidings.service.gateway.gateway_process import arguments, main, settings_of
+from tidings.service.gateway.security import BindError, check_bind
 
 STRANGERS: list[tuple[str, str, Any, int]] = [
     ("GET", "/v1/domains/stocks", None, 404),

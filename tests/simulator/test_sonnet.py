@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 
 from tidings import Matcher
 from tidings.cli import app
-from tidings.overlay.sonnet import SonnetNode
-from tidings.overlay.sonnet_paths import Paths
-from tidings.overlay.sonnet_rest import seat_at_rest
 from tidings.simulator.network import Network
 from tidings.simulator.packet_path import PacketPath
 from tidings.simulator.run import Run
 from tidings.simulator.scenario import Plan, timetable
 from tidings.simulator.sonnet import FORGOTTEN_MS, MOVED_MS, at_rest, checkers
 from tidings.simulator.world import Violation, World
+from tidings.systems.sonnet.at_rest import seat_at_rest
+from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.paths import Paths
 
 
 @pytest.mark.parametrize("system", ["sonnet", "sonnet-hashes"])

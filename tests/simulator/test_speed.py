@@ -7,9 +7,9 @@ from time import perf_counter
 
 import pytest
 
-from tidings.overlay.chord import ChordNode, ChordSettings, FindSuccessor
 from tidings.simulator.network import Network
 from tidings.simulator.world import World
+from tidings.systems.protocols.ring import ChordNode, ChordSettings, FindSuccessor
 
 
 def ring(nodes: int, *, started: bool) -> tuple[World, list[int]]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidings.matching.paths.dialect import DOMAIN as DOCUMENTS
+from tidings.filter.dialects.xpath import DOMAIN as DOCUMENTS
+from tidings.filter.syntax.writer import literal_to_sql
 from tidings.model.domain import Domain
-from tidings.model.filter.sql import literal_to_sql
 from tidings.model.types import STRING
-from tidings.simulator.feeds import feeds
+from tidings.simulator.feed_workload import feeds
 from tidings.simulator.run import Run
 from tidings.simulator.scenario import Plan
 from tidings.simulator.workload import DOMAIN

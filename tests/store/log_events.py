@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from tidings.model.domain import Attribute, Domain
-from tidings.store.reader import LogReader
+from tidings.store.log.log_reader import LogReader
 
 STOCKS = Domain(
     "stocks",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidings.store.errors import LogBusyError, LogUnknownError
+from tidings.store.log.log_errors import LogBusyError, LogUnknownError
 
 
 class MemoryTopic:

@@ -15,11 +15,11 @@ import pytest
 
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.store.errors import LogCorruptError, LogError, LogRangeError
-from tidings.store.files import ask
-from tidings.store.log import Log
-from tidings.store.reader import LogReader
-from tidings.store.repair import repair
+from tidings.store.log.log_errors import LogCorruptError, LogError, LogRangeError
+from tidings.store.log.log_files import ask
+from tidings.store.log.log_reader import LogReader
+from tidings.store.log.log_repair import repair
+from tidings.store.log.log_writer import Log
 
 DOMAIN = Domain("d", [Attribute("n", "int")])
 
@@ -97,7 +97,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("killed") / "log"
     code = """
 import os, signal, sys
-from tidings.store.log import Log
+from tidings.store.log.log_writer import Log
 log = Log(sys.argv[1])
 for page in range(5):
     log.append([{"n": page * 20 + n, "text": f"text {n} " * 40} for n in range(20)], domain="d")

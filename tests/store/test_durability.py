@@ -16,14 +16,14 @@ from typing import Any
 import apsw
 import pytest
 
-from tidings.store.errors import LogBusyError, LogError, LogFullError
-from tidings.store.files import ask
-from tidings.store.log import Log
-from tidings.store.reader import LogReader
+from tidings.store.log.log_errors import LogBusyError, LogError, LogFullError
+from tidings.store.log.log_files import ask
+from tidings.store.log.log_reader import LogReader
+from tidings.store.log.log_writer import Log
 
 WRITER = """
 import json, sys, threading
-from tidings.store.log import Log
+from tidings.store.log.log_writer import Log
 
 log = Log(sys.argv[1])
 run = sys.argv[2]

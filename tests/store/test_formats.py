@@ -9,11 +9,11 @@ from typing import Any
 import apsw
 import pytest
 
-from tidings.store.deliveries import Deliveries
 from tidings.store.formats import FormatError
-from tidings.store.log import Log
-from tidings.store.notifications import Notifications
-from tidings.store.reader import LogReader
+from tidings.store.log.log_reader import LogReader
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.deliveries import Deliveries
+from tidings.store.mailboxes.notifications import Notifications
 
 
 def filled_log(folder: Path) -> Path:

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.store.log import Log
+from tidings.store.log.log_writer import Log
 
 from .log_events import cloud, events_of
 

@@ -10,11 +10,11 @@ from typing import Any
 import apsw
 import pytest
 
-from tidings.store.files import EVENTS
 from tidings.store.formats import FormatError
-from tidings.store.log import Log
-from tidings.store.log_in_topic import TopicLog
-from tidings.store.reader import LogReader
+from tidings.store.log.log_files import EVENTS
+from tidings.store.log.log_in_topic import TopicLog
+from tidings.store.log.log_reader import LogReader
+from tidings.store.log.log_writer import Log
 
 from .memory_topic import MemoryTopic
 

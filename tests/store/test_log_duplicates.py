@@ -10,8 +10,8 @@ import pytest
 
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.store.errors import LogConflictError
-from tidings.store.log import Log
+from tidings.store.log.log_errors import LogConflictError
+from tidings.store.log.log_writer import Log
 
 from .log_events import cloud
 
@@ -67,7 +67,9 @@ class TestDuplicates:
     def test_two_names_of_one_hash_are_two_events(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         import numpy as np
 
-        monkeypatch.setattr("tidings.store.pending.keys_of", lambda domain, names: np.full(len(names), 7, np.uint64))
+        monkeypatch.setattr(
+            "tidings.store.log.pending_pages.keys_of", lambda domain, names: np.full(len(names), 7, np.uint64)
+        )
         with Log(tmp_path / "log") as log:
             assert log.append([cloud("/a", "1")], domain="d") == [0]
             assert log.append([cloud("/a", "2")], domain="d") == [1]
@@ -76,7 +78,7 @@ class TestDuplicates:
     def test_names_are_forgotten_only_beyond_the_number_that_is_remembered(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tidings.store.ids._RUN", 10)
+        monkeypatch.setattr("tidings.store.log.recent_ids._RUN", 10)
         with Log(tmp_path / "log", remember=30) as log:
             for k in range(100):
                 log.append([cloud("/a", str(k))], domain="d")

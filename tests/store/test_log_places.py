@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tidings.store.errors import LogRangeError
-from tidings.store.log import Log
+from tidings.store.log.log_errors import LogRangeError
+from tidings.store.log.log_writer import Log
 
 from .log_events import cloud, events_of
 
@@ -66,7 +66,7 @@ class TestRetention:
     def test_more_pages_than_one_transaction_removes_go_too(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tidings.store.log._REMOVED_AT_ONCE", 3)
+        monkeypatch.setattr("tidings.store.log.log_writer._REMOVED_AT_ONCE", 3)
         with Log(tmp_path / "log") as log:
             for k in range(10):
                 log.append([{"n": k}], domain="d")
@@ -94,7 +94,7 @@ class TestPlaces:
 
     def test_times_never_go_back_when_the_clock_does(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         clock = iter([2_000_000_000, 1_000_000_000, 3_000_000_000])
-        monkeypatch.setattr("tidings.store.log.time.time_ns", lambda: next(clock))
+        monkeypatch.setattr("tidings.store.log.log_writer.time.time_ns", lambda: next(clock))
         with Log(tmp_path / "log") as log:
             for _ in range(3):
                 log.append([{"n": 1}], domain="d")

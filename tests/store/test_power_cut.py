@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 
 from tidings.store.catalogue import Catalogue, NewSubscription
-from tidings.store.deliveries import Deliveries
-from tidings.store.files import ACKNOWLEDGED, Acknowledged
-from tidings.store.log import Log
-from tidings.store.notifications import LOG, Notifications
+from tidings.store.log.log_files import ACKNOWLEDGED, Acknowledged
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.deliveries import Deliveries
+from tidings.store.mailboxes.notifications import LOG, Notifications
 
 from . import apsw_dbapi
 from .recorded_disk import Recorded

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidings.rendezvous import Placed, Routed, placement_named
-from tidings.rendezvous.interface import channels_of, placements
-from tidings.rendezvous.placements import bluedove, chord, clusters, digests, opchord
+from tidings.systems import Placed, Routed, placement_named
+from tidings.systems.bluedove import placement as bluedove
+from tidings.systems.chord import placement as chord
+from tidings.systems.clusters import placement as clusters
+from tidings.systems.digests import placement as digests
+from tidings.systems.interface import channels_of, placements
+from tidings.systems.opchord import placement as opchord
 from tidings.testing import NonConformance, check_placement
 
 

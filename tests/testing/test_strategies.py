@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings.errors import FilterError
+from tidings.filter.meaning.interpreter import evaluate
+from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.tree import operands_of
 from tidings.model.event import read_events
-from tidings.model.filter.interpret import evaluate
-from tidings.model.filter.parse import parse_filter
-from tidings.model.filter.tree import operands_of
 from tidings.testing.cases import Case, make_case
 from tidings.testing.oracle import brute_force
 from tidings.testing.strategies import cases, domains, events, filters

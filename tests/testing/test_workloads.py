@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tidings.filter.syntax.parser import parse_filter
 from tidings.model.event import read_events
-from tidings.model.filter.parse import parse_filter
 from tidings.testing.oracle import brute_force
 from tidings.testing.workloads import WORKLOADS, Workload, alerts, bluedove, mixed, strings
 

@@ -33,8 +33,8 @@ from tidings.client.answers import (
     Subscription,
 )
 from tidings.client.asynchronous import AsyncClient
-from tidings.client.errors import ServiceError, UnreachableError
 from tidings.client.retrying import Retries
+from tidings.client.service_errors import ServiceError, UnreachableError
 from tidings.client.synchronous import Client
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidings.client.errors import ServiceError, problem_of
+from tidings.client.service_errors import ServiceError, problem_of
 from tidings.model.domain import Domain
 
 REDRIVEN = "again:"  # what the cursor of a dead letter that is delivered once more begins with

@@ -13,10 +13,10 @@ import httpx
 
 from tidings.client import answers, calls
 from tidings.client.calls import KEEP, DomainForm, Expiry, Keep, Mode, Selection, Start
-from tidings.client.encoding import BATCH_BYTES, BATCH_EVENTS, Event
+from tidings.client.connection_settings import Settings
+from tidings.client.event_encoding import BATCH_BYTES, BATCH_EVENTS, Event
 from tidings.client.flows import Flow, Flows, Give, Lost, Open, Read, Send, Sleep, Step
 from tidings.client.retrying import Retries
-from tidings.client.settings import Settings
 from tidings.client.transport import STREAM_SECONDS, answer_of, losses, options, request_of
 
 T = TypeVar("T")

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias, TypeVar
 from tidings.client import answers, calls
 from tidings.client.answers import Answer, Notification
 from tidings.client.calls import Call
-from tidings.client.encoding import Batch, Event, batches, one_body
-from tidings.client.errors import ServiceError, UnreachableError
+from tidings.client.event_encoding import Batch, Event, batches, one_body
 from tidings.client.retrying import BUSY, Retries
 from tidings.client.server_sent import Parser, ServerSent
-from tidings.store.record import texts_of
+from tidings.client.service_errors import ServiceError, UnreachableError
+from tidings.store.log.event_record import texts_of
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ import httpx
 
 from tidings.client.answers import Answer
 from tidings.client.calls import Call
-from tidings.client.errors import ServiceError
+from tidings.client.connection_settings import Settings
 from tidings.client.flows import Lost
-from tidings.client.settings import Settings
+from tidings.client.service_errors import ServiceError
 
 CONNECT_SECONDS = 5.0
 STREAM_SECONDS = 60.0  # without a byte, though a stream that has nothing to say sends comments

@@ -8,10 +8,10 @@ from rich.console import Console
 
 from tidings.commands.on_spark import on_spark
 from tidings.model.domain import Domain
-from tidings.pipeline.adapting import Adapted, adapt
-from tidings.pipeline.adapting_view import write
-from tidings.pipeline.files import read_frame
-from tidings.pipeline.mailbox_groups import group_mailboxes
+from tidings.pipeline.jobs.adaptation import Adapted, adapt
+from tidings.pipeline.jobs.adaptation_report import write
+from tidings.pipeline.sinks.mailbox_groups import group_mailboxes
+from tidings.pipeline.sources.table_files import read_frame
 
 
 @dataclass(frozen=True)

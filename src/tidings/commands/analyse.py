@@ -8,8 +8,8 @@ from rich.console import Console
 
 from tidings.commands.on_spark import on_spark
 from tidings.model.domain import Domain
-from tidings.pipeline.analysis import Analysis, analyse
-from tidings.pipeline.files import read_frame
+from tidings.pipeline.jobs.table_analysis import Analysis, analyse
+from tidings.pipeline.sources.table_files import read_frame
 
 
 @dataclass(frozen=True)

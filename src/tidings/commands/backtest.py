@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from tidings.commands.on_spark import on_spark
-from tidings.pipeline.buckets import Bucket
-from tidings.pipeline.files import read_frame
-from tidings.pipeline.history import Backtest, backtest, filter_of
-from tidings.pipeline.history_view import check_picture
+from tidings.pipeline.jobs.backtest_report import check_picture
+from tidings.pipeline.jobs.backtesting import Backtest, backtest, filter_of
+from tidings.pipeline.jobs.time_buckets import Bucket
+from tidings.pipeline.sources.table_files import read_frame
 
 
 @dataclass(frozen=True)

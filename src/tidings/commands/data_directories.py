@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from tidings.errors import TidingsError
-from tidings.service.data_directory import CATALOGUE, DataDirectory
-from tidings.service.private_files import be_private
+from tidings.service.data.data_directory import CATALOGUE, DataDirectory
+from tidings.service.data.private_files import be_private
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of the service.")]
 
@@ -36,7 +36,7 @@ def check_data(
       tidings check-data tidings-data
     """
     _needs_the_service()
-    from tidings.service.check_data import check_data as check
+    from tidings.service.data.check_data import check_data as check
 
     with _progress() as progress:
         report = check(DataDirectory(directory), catalogue=catalogue, progress=progress)
@@ -65,7 +65,7 @@ def backup(
       tidings backup tidings-data /backups/monday
     """
     _needs_the_service()
-    from tidings.service.backup import back_up
+    from tidings.service.data.backup import back_up
 
     be_private()
     with _progress() as progress:
@@ -88,7 +88,7 @@ def restore(
       tidings restore /backups/monday tidings-data
     """
     _needs_the_service()
-    from tidings.service.backup import restore as bring_back
+    from tidings.service.data.backup import restore as bring_back
 
     be_private()
     with _progress() as progress:

@@ -14,13 +14,13 @@ from tidings.commands.connection import TokenFile, about_filter, as_line, connec
 from tidings.commands.event_files import events_of
 from tidings.commands.wrong_filter import WrongFilterError
 from tidings.errors import DomainError, EventError, FilterError, TidingsError
-from tidings.matching.explain import Explanation
-from tidings.matching.explain import explain as explain_filter
+from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.tree import Expression
+from tidings.matching.explain.explanation import Explanation
+from tidings.matching.explain.explanation import explain as explain_filter
 from tidings.model.domain import Domain, load_domains
 from tidings.model.event import read_record
 from tidings.model.event_json import parse_events
-from tidings.model.filter.parse import parse_filter
-from tidings.model.filter.tree import Expression
 from tidings.model.infer import infer_domain
 
 INFERRED_FROM = 1000  # events of a file, which tell the types of its attributes

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from tidings import pipeline
-from tidings.pipeline.jobs import MatchJob, TaskCount
+from tidings.pipeline.jobs.match_files import MatchJob, TaskCount
 
 REJECTS_SHOWN = 3
 

@@ -21,7 +21,7 @@ from tidings.errors import DomainError, TidingsError
 from tidings.model.domain import Domain, load_domains
 
 if TYPE_CHECKING:
-    from tidings.overlay.process import NodeProcess
+    from tidings.systems.protocols.process import NodeProcess
 
 MAX_LINE = 2 << 20  # bytes of a wish: any event that is taken fits, however it is written
 READ = 1 << 16  # bytes at a time
@@ -89,7 +89,7 @@ def node(
 
 
 def _domains(system: str, file: Path | None) -> list[Domain]:
-    from tidings.overlay.launch import DOCUMENT_LAUNCHES, DOCUMENTS, launch_of
+    from tidings.systems.protocols.launch import DOCUMENT_LAUNCHES, DOCUMENTS, launch_of
 
     launch_of(system)  # what is no system is refused first
     if system in DOCUMENT_LAUNCHES:
@@ -107,13 +107,13 @@ def _domains(system: str, file: Path | None) -> list[Domain]:
 async def _run(
     system: str, domains: list[Domain], listen: str, join: str | None, log: Path | None, queued: bool, pace: float
 ) -> None:
-    from tidings.overlay.bluedove import MemoryLog, PublicationLog
-    from tidings.overlay.codec import Codec
-    from tidings.overlay.launch import BITS, launch_of, messages_of, node_of
-    from tidings.overlay.link import split_address
-    from tidings.overlay.process import NodeProcess
-    from tidings.overlay.publication_log import FileLog
-    from tidings.overlay.ring import hashed
+    from tidings.systems.bluedove.node import MemoryLog, PublicationLog
+    from tidings.systems.protocols.launch import BITS, launch_of, messages_of, node_of
+    from tidings.systems.protocols.link import split_address
+    from tidings.systems.protocols.message_codec import Codec
+    from tidings.systems.protocols.process import NodeProcess
+    from tidings.systems.protocols.publication_log import FileLog
+    from tidings.systems.protocols.ring_ids import hashed
 
     def log_of(domain: Domain) -> PublicationLog:
         if log is None:

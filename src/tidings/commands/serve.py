@@ -17,10 +17,10 @@ import typer
 from rich.console import Console
 
 from tidings.errors import TidingsError, did_you_mean
-from tidings.rendezvous.interface import placement_named, placements
-from tidings.service.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
-from tidings.service.quotas import read_quotas
-from tidings.service.retention_limits import read_limits
+from tidings.service.data.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
+from tidings.service.gateway.quotas import read_quotas
+from tidings.service.gateway.retention_limits import read_limits
+from tidings.systems.interface import placement_named, placements
 
 if TYPE_CHECKING:
     from tidings.service.supervisor import Plan
@@ -49,6 +49,7 @@ class Request:
     max_lag: int | None = None
     adapt_every: float | None = None
     placement: str | None = None
+    share_up_to: int | None = None
 
 
 def serve(
@@ -124,7 +125,18 @@ def serve(
     placement: Annotated[
         str | None,
         typer.Option(
-            "--placement", metavar="NAME", help="Have this one, whatever it costs. By default the cheapest of all."
+            "--placement",
+            metavar="NAME",
+            help="The placement of domains that have a stream of their own. By default the cheapest of all.",
+        ),
+    ] = None,
+    share_up_to: Annotated[
+        int | None,
+        typer.Option(
+            "--share-up-to",
+            min=0,
+            metavar="N",
+            help="Domains with up to N subscriptions share one stream; 0: every domain has its own. By default 2,000.",
         ),
     ] = None,
 ) -> None:
@@ -145,7 +157,7 @@ def serve(
         raise typer.BadParameter(f"--placement: no stream has '{placement}'; {did_you_mean(placement, known)}")
     request = Request(
         host, port, data, master, catalogue, log, demo, recover, dev_webhooks, certificate, key, hosts, limits, quotas,
-        max_lag, adapt_every, placement,
+        max_lag, adapt_every, placement, share_up_to,
     )  # fmt: skip
     run(request, Console())
 
@@ -160,7 +172,7 @@ def run(request: Request, console: Console) -> None:
     for needed, extra in (("fastapi", "service"), ("sqlalchemy", "service"), ("pyspark", "spark")):
         if find_spec(needed) is None:  # told here, in one line, rather than by a child that dies of it
             raise TidingsError(f"this needs {needed}: pip install 'tidings[{extra}]'")
-    from tidings.service.private_files import be_private
+    from tidings.service.data.private_files import be_private
     from tidings.service.supervisor import Plan, Supervisor, prepared
 
     be_private()
@@ -185,6 +197,7 @@ def run(request: Request, console: Console) -> None:
         max_lag=request.max_lag,
         adapt_every=request.adapt_every,
         placement=request.placement,
+        share_up_to=request.share_up_to,
         output=output,
     )
     with prepared(plan) as new, contextlib.ExitStack() as ended:

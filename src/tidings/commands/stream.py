@@ -19,12 +19,12 @@ from rich.status import Status as Line
 from tidings import pipeline
 from tidings.errors import TidingsError
 from tidings.model.domain import Domain
-from tidings.pipeline.feeds import FeedEvents
-from tidings.pipeline.files import read_frame
-from tidings.pipeline.session import STREAMING
-from tidings.pipeline.sinks import ConsoleSink, KafkaSink, ParquetSink, Sink, StoreSink
-from tidings.pipeline.sources import KAFKA_PACKAGE, FileEvents, KafkaEvents, LogEvents, Source
-from tidings.pipeline.streaming import Status, Stream, Trigger, stream
+from tidings.pipeline.runtime.spark_session import STREAMING
+from tidings.pipeline.sinks.stream_sinks import ConsoleSink, KafkaSink, ParquetSink, Sink, StoreSink
+from tidings.pipeline.sources.feed_items import FeedEvents
+from tidings.pipeline.sources.stream_sources import KAFKA_PACKAGE, FileEvents, KafkaEvents, LogEvents, Source
+from tidings.pipeline.sources.table_files import read_frame
+from tidings.pipeline.streams.stream_query import Status, Stream, Trigger, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tidings.commands.connection import sub_app
 from tidings.errors import TidingsError
-from tidings.service.data_directory import DEFAULT_DATA, DEFAULT_TENANT, DataDirectory
+from tidings.service.data.data_directory import DEFAULT_DATA, DEFAULT_TENANT, DataDirectory
 
 if TYPE_CHECKING:
     from tidings.store.catalogue import Catalogue

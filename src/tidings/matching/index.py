@@ -15,17 +15,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching import first_use as first_use  # it listens from here on
-from tidings.matching.columns import Columns
+from tidings.filter.normal.filter_table import FilterTable
+from tidings.matching.batch_columns import Columns
 from tidings.matching.engines.blocks import BLOCK, Blocks, blocks_of
 from tidings.matching.engines.cells import Cells, Visit
-from tidings.matching.engines.decide import Asking, Decision, Recheck, asking_of
-from tidings.matching.engines.encode import Coder, Encoded, RowCells, coders_of, encode
+from tidings.matching.engines.engine_choice import MIN_BLOCKS, Access, Sampled, classes_of
 from tidings.matching.engines.entries import Entries, entries_of
-from tidings.matching.engines.pairs import Pairs, Rows, Runs
-from tidings.matching.engines.route import MIN_BLOCKS, Access, Sampled, classes_of
-from tidings.matching.paths.engine import AskedPaths, PathEngine, asked_paths, served_by_paths
-from tidings.model.filter.columnar import FilterTable
+from tidings.matching.engines.event_codes import Coder, Encoded, RowCells, coders_of, encode
+from tidings.matching.engines.found_pairs import Pairs, Rows, Runs
+from tidings.matching.engines.path_engine import AskedPaths, PathEngine, asked_paths, served_by_paths
+from tidings.matching.engines.residual_matching import Asking, Decision, Recheck, asking_of
 
 SAMPLE = 2_000  # events
 

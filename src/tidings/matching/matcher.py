@@ -21,11 +21,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.matching.changing.fresh import Fresh
-from tidings.matching.changing.known_shapes import KnownShapes
-from tidings.matching.changing.merge import Background, Part, first_to_merge, merged
-from tidings.matching.changing.segment import Living, joined
-from tidings.matching.changing.state import (
+from tidings.filter.dialects.xpath import ATTRIBUTE, DOMAIN, check_documents, columns_of_paths, path_dialect
+from tidings.filter.meaning.selected_nodes import selected_by
+from tidings.filter.syntax.parser import parse_filter
+from tidings.matching.batch_columns import Columns
+from tidings.matching.change.delta import Fresh
+from tidings.matching.change.known_shapes import KnownShapes
+from tidings.matching.change.merge import Background, Part, first_to_merge, merged
+from tidings.matching.change.removed import Matched, living
+from tidings.matching.change.segment import Living, joined
+from tidings.matching.change.version import (
     State,
     at_rest,
     changed_table,
@@ -39,19 +44,14 @@ from tidings.matching.changing.state import (
     valid_at,
     with_merged,
 )
-from tidings.matching.changing.tombstones import Matched, living
-from tidings.matching.columns import Columns
 from tidings.matching.engines.cells import Visit
-from tidings.matching.explain import Explanation, explain
+from tidings.matching.explain.explanation import Explanation, explain
+from tidings.matching.explain.near_misses import nearest
 from tidings.matching.index import SAMPLE, EngineStats, Found
 from tidings.matching.matches import Matches
-from tidings.matching.nearest import nearest
-from tidings.matching.paths.dialect import ATTRIBUTE, DOMAIN, check_documents, columns_of_paths, path_dialect
-from tidings.matching.paths.selected import selected_by
-from tidings.matching.saving import storage
+from tidings.matching.saving import matcher_file as storage
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events, read_record
-from tidings.model.filter.parse import parse_filter
 from tidings.model.infer import infer_domain
 from tidings.model.subscription import SubscriptionTable, read_subscriptions
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidings.model.arrow import ArrowArray
 from tidings.model.event import Reject
-from tidings.model.filter.columnar import ArrowArray
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.columns import Columns
+from tidings.filter.normal.filter_table import FilterTable
+from tidings.matching.batch_columns import Columns
 from tidings.matching.engines.entries import NULL, Entries, entries_of
-from tidings.model.filter.columnar import FilterTable
-from tidings.model.filter.tree import Path
+from tidings.model.types import Path
 
 Shares = npt.NDArray[np.float64]
 

@@ -11,6 +11,7 @@ from tidings.errors import DomainError
 from tidings.model import types
 from tidings.model.types import DataType, array, decimal, mapping, struct
 
+ArrowArray: TypeAlias = Any  # pyarrow's stubs lose an array's type in its compute functions
 Column: TypeAlias = "pa.Array[Any]"  # one contiguous array of Arrow
 
 _TO_ARROW: dict[DataType, pa.DataType] = {

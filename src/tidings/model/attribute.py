@@ -10,8 +10,7 @@ from typing import Any
 
 from tidings.errors import DomainError
 from tidings.model.event_values import FieldValue, Misfit, fit, shown, written
-from tidings.model.filter.tree import Path
-from tidings.model.types import BIGINT, DataType, parse_type, quote_name
+from tidings.model.types import BIGINT, DataType, Path, parse_type, quote_name
 
 RESERVED_PREFIX = "_tidings_"  # of columns that go through Spark beside the attributes
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")

@@ -41,8 +41,7 @@ import tomli_w
 from tidings.errors import DomainError, did_you_mean
 from tidings.model.attribute import Attribute, has_surrogate, parse_path, path_text
 from tidings.model.event_values import shown
-from tidings.model.filter.tree import Path
-from tidings.model.types import DataType, struct
+from tidings.model.types import DataType, Path, struct
 
 __all__ = ["Attribute", "Domain", "dump_domains", "load_domains", "parse_path", "path_text"]
 

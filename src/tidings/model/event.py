@@ -24,8 +24,7 @@ from tidings.model.arrow import Column, arrow_table, is_pandas, one_array, panda
 from tidings.model.domain import Domain, path_text
 from tidings.model.event_columns import Fitted, fit_column, fit_values
 from tidings.model.event_values import FieldValue, Misfit, fit, kind_of, python_value, shown
-from tidings.model.filter.tree import Path
-from tidings.model.types import DataType
+from tidings.model.types import DataType, Path
 
 _Tree: TypeAlias = "dict[str, _Tree | DataType]"  # the leaves of a domain by the parts of their paths
 _Given: TypeAlias = "Column | list[Any]"

@@ -16,8 +16,7 @@ from tidings.model.arrow import arrow_table, from_arrow, is_lazy_polars, is_pand
 from tidings.model.domain import Attribute, Domain, path_text
 from tidings.model.event import record_of
 from tidings.model.event_values import shown
-from tidings.model.filter.tree import Path
-from tidings.model.types import DataType, array, mapping, parse_type, struct
+from tidings.model.types import DataType, Path, array, mapping, parse_type, struct
 
 
 def infer_domain(data: Any, name: str = "events") -> Domain:

@@ -22,8 +22,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 from tidings.errors import DomainError, did_you_mean
+
+Path: TypeAlias = tuple[str, ...]  # of an attribute: ("address", "city") is address.city
 
 MAX_PRECISION = 38  # of a decimal, as in Spark
 

@@ -14,45 +14,47 @@ analyse      which subscriptions are in vain, where they pile up, who costs what
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tidings.pipeline.errors import PipelineError
-from tidings.pipeline.session import session  # a module has the same name: here, so that the function keeps it
+from tidings.pipeline.job_errors import PipelineError
+from tidings.pipeline.runtime.spark_session import (
+    session,  # a module has the same name: here, so that the function keeps it
+)
 
 if TYPE_CHECKING:
-    from tidings.pipeline.analysis import Analysis, analyse
-    from tidings.pipeline.changes import IndexChanges
-    from tidings.pipeline.feeds import FeedEvents, feed_items
-    from tidings.pipeline.history import Backtest, backtest, filter_of
-    from tidings.pipeline.index import Index, compile
-    from tidings.pipeline.matching import match
-    from tidings.pipeline.schema import domain_of
-    from tidings.pipeline.sinks import ConsoleSink, KafkaSink, ParquetSink, StoreSink
-    from tidings.pipeline.sources import FileEvents, KafkaEvents, LogEvents
-    from tidings.pipeline.streaming import Stream, stream
+    from tidings.pipeline.build.compiled_index import Index, compile
+    from tidings.pipeline.build.event_schema import domain_of
+    from tidings.pipeline.jobs.backtesting import Backtest, backtest, filter_of
+    from tidings.pipeline.jobs.table_analysis import Analysis, analyse
+    from tidings.pipeline.sinks.stream_sinks import ConsoleSink, KafkaSink, ParquetSink, StoreSink
+    from tidings.pipeline.sources.feed_items import FeedEvents, feed_items
+    from tidings.pipeline.sources.stream_sources import FileEvents, KafkaEvents, LogEvents
+    from tidings.pipeline.steps.match_step import match
+    from tidings.pipeline.streams.index_changes import IndexChanges
+    from tidings.pipeline.streams.stream_query import Stream, stream
 
 # Each other name is imported when it is first asked for: Spark starts several Pythons for a stream, most of which only
 # read the log or write notifications, and need not wait for the matcher's kernels.
 _PLACES = {
-    "Analysis": "tidings.pipeline.analysis",
-    "analyse": "tidings.pipeline.analysis",
-    "IndexChanges": "tidings.pipeline.changes",
-    "FeedEvents": "tidings.pipeline.feeds",
-    "feed_items": "tidings.pipeline.feeds",
-    "Backtest": "tidings.pipeline.history",
-    "backtest": "tidings.pipeline.history",
-    "filter_of": "tidings.pipeline.history",
-    "Index": "tidings.pipeline.index",
-    "compile": "tidings.pipeline.index",
-    "match": "tidings.pipeline.matching",
-    "domain_of": "tidings.pipeline.schema",
-    "ConsoleSink": "tidings.pipeline.sinks",
-    "KafkaSink": "tidings.pipeline.sinks",
-    "ParquetSink": "tidings.pipeline.sinks",
-    "StoreSink": "tidings.pipeline.sinks",
-    "FileEvents": "tidings.pipeline.sources",
-    "KafkaEvents": "tidings.pipeline.sources",
-    "LogEvents": "tidings.pipeline.sources",
-    "Stream": "tidings.pipeline.streaming",
-    "stream": "tidings.pipeline.streaming",
+    "Analysis": "tidings.pipeline.jobs.table_analysis",
+    "analyse": "tidings.pipeline.jobs.table_analysis",
+    "IndexChanges": "tidings.pipeline.streams.index_changes",
+    "FeedEvents": "tidings.pipeline.sources.feed_items",
+    "feed_items": "tidings.pipeline.sources.feed_items",
+    "Backtest": "tidings.pipeline.jobs.backtesting",
+    "backtest": "tidings.pipeline.jobs.backtesting",
+    "filter_of": "tidings.pipeline.jobs.backtesting",
+    "Index": "tidings.pipeline.build.compiled_index",
+    "compile": "tidings.pipeline.build.compiled_index",
+    "match": "tidings.pipeline.steps.match_step",
+    "domain_of": "tidings.pipeline.build.event_schema",
+    "ConsoleSink": "tidings.pipeline.sinks.stream_sinks",
+    "KafkaSink": "tidings.pipeline.sinks.stream_sinks",
+    "ParquetSink": "tidings.pipeline.sinks.stream_sinks",
+    "StoreSink": "tidings.pipeline.sinks.stream_sinks",
+    "FileEvents": "tidings.pipeline.sources.stream_sources",
+    "KafkaEvents": "tidings.pipeline.sources.stream_sources",
+    "LogEvents": "tidings.pipeline.sources.stream_sources",
+    "Stream": "tidings.pipeline.streams.stream_query",
+    "stream": "tidings.pipeline.streams.stream_query",
 }
 
 __all__ = [

@@ -28,12 +28,12 @@ from types import FrameType
 from typing import IO, Any
 
 from tidings.errors import TidingsError
-from tidings.service.data_directory import CATALOGUE, DEFAULT_TENANT, LOG, DataDirectory, DataDirectoryError
-from tidings.service.lag import driver_state, problems_of
-from tidings.service.private_files import tighten
+from tidings.service.data.data_directory import CATALOGUE, DEFAULT_TENANT, LOG, DataDirectory, DataDirectoryError
+from tidings.service.data.private_files import tighten
+from tidings.service.gateway.driver_lag import driver_state, problems_of
 from tidings.store.catalogue import Catalogue
-from tidings.store.errors import LogBusyError
-from tidings.store.files import WriterLock
+from tidings.store.log.log_errors import LogBusyError
+from tidings.store.log.log_files import WriterLock
 
 LOOK_SECONDS = 0.05
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.2, 10.0  # before a child is started again
@@ -64,6 +64,7 @@ class Plan:
     max_lag: int | None = None  # events of a domain that may wait to be matched; None: the gateway's own
     adapt_every: float | None = None  # seconds between looks at whether another View would pay; None: the driver's own
     placement: str | None = None  # None: what is cheapest
+    share_up_to: int | None = None  # subscriptions up to which domains share a stream; None: the driver's own
     output: Path | None = None  # where the children write what they have to say; None: where the supervisor does
 
     @property
@@ -73,7 +74,7 @@ class Plan:
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def gateway(self) -> list[str]:
-        command = [sys.executable, "-m", "tidings.service.gateway", str(self.data.path)]
+        command = [sys.executable, "-m", "tidings.service.gateway.gateway_process", str(self.data.path)]
         command += ["--host", self.host, "--port", str(self.port)]
         for option, value in (("--certificate", self.certificate), ("--key", self.key), ("--quotas", self.quotas)):
             command += [] if value is None else [option, str(value)]
@@ -85,10 +86,11 @@ class Plan:
         return command + (["--development"] if self.dev_webhooks else [])
 
     def driver(self) -> list[str]:
-        command = [sys.executable, "-m", "tidings.service.driver", str(self.data.path), "--supervised"]
+        command = [sys.executable, "-m", "tidings.service.driver.driver_process", str(self.data.path), "--supervised"]
         command += ["--master", self.master]
         command += [] if self.adapt_every is None else ["--adapt-every", f"{self.adapt_every:g}"]
         command += [] if self.placement is None else ["--placement", self.placement]
+        command += [] if self.share_up_to is None else ["--share-up-to", str(self.share_up_to)]
         return command + (["--recover"] if self.recover else [])
 
     def environment(self) -> dict[str, str]:

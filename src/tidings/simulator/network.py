@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import hypot
 from random import Random
 
-from tidings.overlay.core import Id
+from tidings.systems.protocols.effects import Id
 
 LOST = -1
 CUT_OFF = -2

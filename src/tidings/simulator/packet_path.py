@@ -12,13 +12,13 @@ from math import cos, pi, sin
 from typing import Any, NamedTuple
 
 from tidings.errors import TidingsError
-from tidings.overlay.core import Id, Message
-from tidings.overlay.sonnet import SonnetNode
-from tidings.overlay.sonnet_messages import Cast, CastFromFirst, Packet, Virtual
-from tidings.overlay.sonnet_paths import host_of
-from tidings.overlay.sonnet_virtual import VirtualNode
 from tidings.simulator.run import Run
 from tidings.simulator.trace import Trace
+from tidings.systems.protocols.effects import Id, Message
+from tidings.systems.sonnet.messages import Cast, CastFromFirst, Packet, Virtual
+from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.paths import host_of
+from tidings.systems.sonnet.virtual_node import VirtualNode
 
 SIZE, MIDDLE, RADIUS = 1_000, 500, 300
 COLOURS = {"ring": "#9aa0a6", "down": "#c1121f", "group": "#1d6996"}

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tidings.overlay.bluedove import BlueDoveNode
-from tidings.overlay.bluedove_messages import Handover, Split
-from tidings.overlay.chord import PublishedChordNode
-from tidings.overlay.core import Effects, Id, Send, SetTimer, Tag
-from tidings.overlay.digests import HOME, DigestNode
-from tidings.overlay.gossip import Member
-from tidings.overlay.opchord import OPChordNode
-from tidings.overlay.opchord_messages import Copies
-from tidings.overlay.pastry import AskLeaves, LeafSet, shared_digits
-from tidings.overlay.scribe import Group
-from tidings.overlay.segments import Edge
+from tidings.systems.bluedove.messages import Handover, Split
+from tidings.systems.bluedove.node import BlueDoveNode
+from tidings.systems.bluedove.segment_table import Edge
+from tidings.systems.digests.node import HOME, DigestNode
+from tidings.systems.opchord.messages import Copies
+from tidings.systems.opchord.node import OPChordNode
+from tidings.systems.protocols.effects import Effects, Id, Send, SetTimer, Tag
+from tidings.systems.protocols.gossip import Member
+from tidings.systems.protocols.pastry import AskLeaves, LeafSet, shared_digits
+from tidings.systems.protocols.ring import PublishedChordNode
+from tidings.systems.protocols.scribe import Group
 
 
 class PublishedOPChordNode(PublishedChordNode, OPChordNode):

@@ -12,13 +12,13 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
-from tidings.overlay.core import Event, Id
 from tidings.simulator.network import Network
 from tidings.simulator.scenario import Plan, Step, schedule, timetable
 from tidings.simulator.systems import System, system_named
 from tidings.simulator.trace import Trace
 from tidings.simulator.workload import workload_of
 from tidings.simulator.world import Violation, World
+from tidings.systems.protocols.effects import Event, Id
 
 
 @dataclass

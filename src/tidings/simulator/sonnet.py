@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 
-from tidings.overlay.core import Id
-from tidings.overlay.sonnet import SonnetNode
-from tidings.overlay.sonnet_paths import Paths
-from tidings.overlay.sonnet_settings import SonnetSettings
-from tidings.rendezvous.sonnet_digest import Variant
 from tidings.simulator.checkers import sonnet as laws
 from tidings.simulator.scenario import Plan, timetable
 from tidings.simulator.world import Checker, World
+from tidings.systems.protocols.effects import Id
+from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.path_digest import Variant
+from tidings.systems.sonnet.paths import Paths
+from tidings.systems.sonnet.settings import SonnetSettings
 
 BITS = 32
 LINKED_MS = 15_000  # some registrations, and a few seconds for each group above that has to be made again

@@ -8,25 +8,7 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 from tidings.errors import TidingsError, did_you_mean
-from tidings.model.filter.tree import Path
-from tidings.overlay.bluedove import BlueDoveNode, BlueDoveSettings
-from tidings.overlay.chord import ChordSettings
-from tidings.overlay.clusters import ClusterNode, ClusterSettings
-from tidings.overlay.core import Id, PubSubNode
-from tidings.overlay.digests import DigestNode, DigestSettings, Matching
-from tidings.overlay.gossip import GossipSettings
-from tidings.overlay.keys import Keys
-from tidings.overlay.lists import Lists
-from tidings.overlay.matcher import MatcherSettings
-from tidings.overlay.opchord import OPChordNode, OPChordSettings
-from tidings.overlay.pastry import PastryNode, PastrySettings
-from tidings.overlay.scribe import ScribeSettings
-from tidings.overlay.segments import BEGINNING, Dimensions, Edge
-from tidings.overlay.space import Space
-from tidings.rendezvous.placements import chord, clusters, digests, opchord
-from tidings.rendezvous.places import edges_at_quantiles
-from tidings.rendezvous.ring import Ring
-from tidings.rendezvous.sonnet_digest import Variant
+from tidings.model.types import Path
 from tidings.simulator import planted, sonnet
 from tidings.simulator.checkers import chord as ring_laws
 from tidings.simulator.checkers import clusters as cluster_laws
@@ -39,6 +21,27 @@ from tidings.simulator.checkers.repair import NEVER
 from tidings.simulator.scenario import Plan
 from tidings.simulator.workload import market
 from tidings.simulator.world import Checker, World
+from tidings.systems.bluedove.matcher_node import MatcherSettings
+from tidings.systems.bluedove.node import BlueDoveNode, BlueDoveSettings
+from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
+from tidings.systems.chord import placement as chord
+from tidings.systems.clusters import placement as clusters
+from tidings.systems.clusters.node import ClusterNode, ClusterSettings
+from tidings.systems.clusters.space import Space
+from tidings.systems.digests import placement as digests
+from tidings.systems.digests.node import DigestNode, DigestSettings, Matching
+from tidings.systems.geometry.line_positions import edges_at_quantiles
+from tidings.systems.geometry.node_ring import Ring
+from tidings.systems.opchord import placement as opchord
+from tidings.systems.opchord.lists import Lists
+from tidings.systems.opchord.node import OPChordNode, OPChordSettings
+from tidings.systems.protocols.effects import Id, PubSubNode
+from tidings.systems.protocols.gossip import GossipSettings
+from tidings.systems.protocols.pastry import PastryNode, PastrySettings
+from tidings.systems.protocols.placement_keys import Keys
+from tidings.systems.protocols.ring import ChordSettings
+from tidings.systems.protocols.scribe import ScribeSettings
+from tidings.systems.sonnet.path_digest import Variant
 
 # How long a flaw may take to be repaired, when nodes come, go and crash but messages arrive: some periods of what
 # repairs it. Measured over hundreds of seeds, the longest takes three quarters of it.

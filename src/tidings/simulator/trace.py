@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tidings.errors import TidingsError
-from tidings.overlay.codec import plain
-from tidings.overlay.core import Id, Message, Tag
+from tidings.systems.protocols.effects import Id, Message, Tag
+from tidings.systems.protocols.message_codec import plain
 
 VERSION = 1
 

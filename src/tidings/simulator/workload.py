@@ -14,14 +14,14 @@ from functools import cached_property, lru_cache
 from random import Random
 from typing import Any, Protocol
 
+from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.normal.filter_table import FilterTable
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events
-from tidings.model.filter.columnar import FilterTable
-from tidings.model.filter.compile import compile_filters
-from tidings.overlay.content import Content
-from tidings.overlay.core import Event
-from tidings.rendezvous.statistics import Statistics, statistics_of
-from tidings.simulator.feeds import feeds
+from tidings.simulator.feed_workload import feeds
+from tidings.systems.protocols.content import Content
+from tidings.systems.protocols.effects import Event
+from tidings.systems.statistics import Statistics, statistics_of
 
 SYMBOLS = ("ALPHA", "BETA", "DELTA", "GAMMA", "OMEGA", "SIGMA")
 FILTERS, EVENTS = 160, 120

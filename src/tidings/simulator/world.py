@@ -11,9 +11,21 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
-from tidings.overlay.core import Active, Deliver, Effect, Effects, Grow, Id, Message, Node, Ready, Send, SetTimer
 from tidings.simulator.network import CUT_OFF, LOST, Network
 from tidings.simulator.trace import Trace
+from tidings.systems.protocols.effects import (
+    Active,
+    Deliver,
+    Effect,
+    Effects,
+    Grow,
+    Id,
+    Message,
+    Node,
+    Ready,
+    Send,
+    SetTimer,
+)
 
 _MESSAGE, _TIMER, _UNDELIVERED, _CALL = 0, 1, 2, 3
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 import apsw
 
 from tidings.errors import TidingsError
-from tidings.store.files import sync_directory
 from tidings.store.formats import check_header, other_format
+from tidings.store.log.log_files import sync_directory
 
 BUSY_SECONDS = 30.0
 

@@ -11,7 +11,7 @@ spark        Spark as an independent judge
 agreement    Spark, the interpreter and the matcher against each other; fuzz: in bulk, `make fuzz`
 """
 
-from tidings.testing.conformance import NonConformance, check_matcher
+from tidings.testing.matcher_conformance import NonConformance, check_matcher
 from tidings.testing.oracle import brute_force
 from tidings.testing.placement_conformance import check_placement
 

@@ -16,23 +16,14 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from tidings.errors import FilterError
+from tidings.filter.meaning.interpreter import evaluate
+from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.syntax.writer import to_sql
+from tidings.filter.tree import Cast, Comparison, Expression, IsNull, Literal, attributes_of, operands_of
 from tidings.model.event import read_events
-from tidings.model.filter.interpret import evaluate
-from tidings.model.filter.parse import parse_filter
-from tidings.model.filter.sql import to_sql
-from tidings.model.filter.tree import (
-    Cast,
-    Comparison,
-    Expression,
-    IsNull,
-    Literal,
-    Path,
-    attributes_of,
-    operands_of,
-)
-from tidings.model.types import BIGINT, BOOLEAN
+from tidings.model.types import BIGINT, BOOLEAN, Path
 from tidings.testing.cases import Case
-from tidings.testing.spark import FALSE, NULL, RAISED, TRUE, Verdict, spark_truth
+from tidings.testing.spark_judge import FALSE, NULL, RAISED, TRUE, Verdict, spark_truth
 
 MatchPairs = Callable[[Sequence[tuple[int, str]], Case], "set[tuple[int, int]]"]
 

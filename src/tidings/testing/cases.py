@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from tidings.errors import FilterError
+from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import Domain
 from tidings.model.event import read_record
-from tidings.model.filter.parse import parse_filter
 from tidings.testing.filter_texts import FilterWriter
 from tidings.testing.generate import Generator
 

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from tidings.model.domain import Domain
-from tidings.model.filter.tree import Path
-from tidings.model.types import BIGINT, DOUBLE, STRING, DataType
+from tidings.model.types import BIGINT, DOUBLE, STRING, DataType, Path
 from tidings.testing.generate import Generator, as_published
 
 _COMPARISONS = ("=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">=")

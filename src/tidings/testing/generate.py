@@ -16,7 +16,6 @@ from typing import Any
 
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event_values import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
-from tidings.model.filter.tree import Path
 from tidings.model.types import (
     BIGINT,
     BOOLEAN,
@@ -30,6 +29,7 @@ from tidings.model.types import (
     TIMESTAMP_NTZ,
     TINYINT,
     DataType,
+    Path,
     array,
     decimal,
     struct,

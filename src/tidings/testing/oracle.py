@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from tidings.filter.meaning.interpreter import holds
+from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import Domain
 from tidings.model.event import read_events
-from tidings.model.filter.interpret import holds
-from tidings.model.filter.parse import parse_filter
 
 SubscriptionId = TypeVar("SubscriptionId", int, str)
 

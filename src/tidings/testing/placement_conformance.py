@@ -18,22 +18,22 @@ from typing import Any
 
 import numpy as np
 
+from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.normal.filter_table import FilterTable
+from tidings.filter.syntax.writer import literal_to_sql
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events
-from tidings.model.filter.columnar import FilterTable
-from tidings.model.filter.compile import compile_filters
-from tidings.model.filter.sql import literal_to_sql
 from tidings.model.types import STRING
-from tidings.model.xpath.names import with_uris
-from tidings.rendezvous.interface import EVERYWHERE, Placed, Placement, Routed, channels_of, placement_named
-from tidings.rendezvous.meeting import met, needed
-from tidings.rendezvous.statistics import Statistics, statistics_of
+from tidings.systems.interface import EVERYWHERE, Placed, Placement, Routed, channels_of, placement_named
+from tidings.systems.meeting import met, needed
+from tidings.systems.statistics import Statistics, statistics_of
 from tidings.testing import workloads
 from tidings.testing.cases import make_case
-from tidings.testing.conformance import NonConformance
+from tidings.testing.matcher_conformance import NonConformance
 from tidings.testing.oracle import brute_force
 from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
 from tidings.testing.xml_workloads import dtd
+from tidings.xml.namespaces import with_uris
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from lxml import etree
 
-from tidings.testing import data
+from tidings.testing import real_data as data
 from tidings.testing.workloads import EVENT_SEED, SUBSCRIPTION_SEED
 
 _TAGS, _FAN_OUT, _DEPTHS, _PATHS = 120, 6, (5, 8), 5

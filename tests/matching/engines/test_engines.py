@@ -17,15 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidings import Attribute, Domain, Matcher
+from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.normal.filter_table import FilterTable
+from tidings.filter.syntax.parser import parse_filter
+from tidings.kernels import simd
 from tidings.matching import index as index_module
-from tidings.matching.columns import Columns
-from tidings.matching.engines import blocks, simd
+from tidings.matching.batch_columns import Columns
+from tidings.matching.engines import blocks
+from tidings.matching.full_scan import scan
 from tidings.matching.index import Index, build_index
-from tidings.matching.scan import scan
 from tidings.model.event import read_events
-from tidings.model.filter.columnar import FilterTable
-from tidings.model.filter.compile import compile_filters
-from tidings.model.filter.parse import parse_filter
 from tidings.testing import workloads
 from tidings.testing.cases import make_case
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tidings.client import Client
 from tidings.store.catalogue import Catalogue
-from tidings.store.errors import LogError
-from tidings.store.reader import LogReader
+from tidings.store.log.log_errors import LogError
+from tidings.store.log.log_reader import LogReader
 
 from ..history.checker import Report, check_files
 from ..history.history import History

@@ -23,7 +23,8 @@ GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 20.0, 60.0, 90.0  # seconds
 WEBHOOK_BOUND = 40.0  # an attempt has 15 seconds, and what failed once is tried again after 4 to 6
 COSTLY, OVERLOAD_SECONDS = 250, 15.0
 VIEW_BOUND = 180.0  # jobs that adapt, every few seconds here, have the same cores
-ADAPTING = ("--adapt-every", "10", "--placement", "bluedove")
+OWN = ("--share-up-to", "0")  # every domain has a stream of its own
+ADAPTING = ("--adapt-every", "10", "--placement", "bluedove", *OWN)
 VIEW_SECONDS = 180.0  # that a View may take to be made, on a machine that does other things
 
 Inject = Callable[[Run], None]
@@ -126,7 +127,7 @@ def checkpoint_truncated(run: Run) -> None:
 
 def _checkpoint(run: Run, name: str, break_: Callable[[Path], None]) -> None:
     """The stream goes on by itself from what the mailboxes have: the one that is shared, and then the domain's own."""
-    for kind, options in (("shared by small domains", ()), ("of the domain alone", ("--placement", "replicated"))):
+    for kind, options in (("shared by small domains", ()), ("of the domain alone", OWN)):
         with run.fault(f"{name}, {kind}", bound_seconds=RESTART_BOUND):
             run.served.kill()
             own = run.served.data / "domains" / run.key / "query"
@@ -297,7 +298,7 @@ def view_changed(run: Run) -> None:
         run.wait_for_recovery()
     run.wait_until(lambda: _view(run) == "bluedove", VIEW_SECONDS)
     run.served.stop()
-    run.served.start("--placement", "digests")
+    run.served.start("--placement", "digests", *OWN)
     with run.fault("driver killed from one View to the next", bound_seconds=VIEW_BOUND):
         run.served.kill_at("view-published", "driver")
     run.wait_for_recovery()

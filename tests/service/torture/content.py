@@ -16,9 +16,9 @@ from typing import Any
 from tidings.errors import EventError
 from tidings.model.event import read_record
 from tidings.model.strict_json import read_one
-from tidings.model.xpath.feed import split_feed
-from tidings.store.record import texts_of
+from tidings.store.log.event_record import texts_of
 from tidings.testing.cases import Case, make_case
+from tidings.xml.feed import split_feed
 
 from ..faults.workload import ATTRIBUTES, compact, draw_event, draw_predicate
 from ..history.judge import Predicate, sql

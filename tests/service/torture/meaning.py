@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from tidings.filter.meaning.interpreter import evaluate
+from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.tree import Expression
 from tidings.model.domain import Domain
 from tidings.model.event import read_record
-from tidings.model.filter.interpret import evaluate
-from tidings.model.filter.parse import parse_filter
-from tidings.model.filter.tree import Expression
 from tidings.model.strict_json import read_one
 
 from ..history.judge import MEANINGS

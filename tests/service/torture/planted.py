@@ -23,7 +23,7 @@ class Planted:
     mends: bool = False  # the service is to live with it: no promise is broken
 
 
-OWN = ("--placement", "replicated")  # with which every domain has a stream of its own
+OWN = ("--share-up-to", "0")  # with which every domain has a stream of its own
 
 PLANTED = {
     bug.row: bug

@@ -104,8 +104,8 @@ def _world(schedule: Schedule, folder: Path, planted: str | None) -> Iterator[Wo
     clock = folder / "clock"
     clock.write_text("0")
     settings = {
-        "tidings.service.settings": {"WebhookSettings": WEBHOOKS, "Settings": {"retain_seconds": 2.0}},
-        "tidings.service.driver_streams": {"Sharing": schedule.sharing},
+        "tidings.service.gateway.gateway_settings": {"WebhookSettings": WEBHOOKS, "Settings": {"retain_seconds": 2.0}},
+        "tidings.service.driver.stream_assignment": {"Sharing": schedule.sharing},
     }
     environment = {"TIDINGS_CLOCK": str(clock), "TIDINGS_TORTURE_SETTINGS": json.dumps(settings)}
     hooks = [HOOKS / "clock.py", HOOKS / "settings.py"]

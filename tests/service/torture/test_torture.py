@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tidings.errors import FilterError
+from tidings.filter.meaning.interpreter import evaluate
+from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import Domain
 from tidings.model.event import read_record
-from tidings.model.filter.interpret import evaluate
-from tidings.model.filter.parse import parse_filter
 
 from ..history.judge import holds
 from . import meaning, results

@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.engines.encode import CELL_BITS, Encoded, RowCells
-from tidings.matching.engines.entries import Entries
-from tidings.matching.engines.pairs import Runs
-from tidings.matching.engines.simd import (
+from tidings.kernels.decorator import kernel
+from tidings.kernels.simd import (
     COMPRESSES,
     WIDE,
     count_bits,
@@ -30,7 +28,9 @@ from tidings.matching.engines.simd import (
     values_within,
     write_chosen,
 )
-from tidings.matching.kernel import kernel
+from tidings.matching.engines.entries import Entries
+from tidings.matching.engines.event_codes import CELL_BITS, Encoded, RowCells
+from tidings.matching.engines.found_pairs import Runs
 
 BLOCK = 256  # entries
 _SHIFT = CELL_BITS - 8

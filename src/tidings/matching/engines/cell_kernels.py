@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tidings.matching.engines.encode import CELL_BITS
-from tidings.matching.engines.simd import LANES, lowest_bit, prefetch, ranges_holding
-from tidings.matching.kernel import kernel
+from tidings.kernels.decorator import kernel
+from tidings.kernels.simd import LANES, lowest_bit, prefetch, ranges_holding
+from tidings.matching.engines.event_codes import CELL_BITS
 
 EXACT = 15  # the grid of equalities: a key is a code
 # The other grids: a key is a cell's number shifted right by 0, 3, 6, 9 or 12 bits. More grids would have fewer

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tidings.kernels.simd import LANES
 from tidings.matching.engines import cell_kernels as kernels
-from tidings.matching.engines.encode import Encoded, RowCells
 from tidings.matching.engines.entries import Entries
-from tidings.matching.engines.pairs import Pairs, Runs
-from tidings.matching.engines.simd import LANES
+from tidings.matching.engines.event_codes import Encoded, RowCells
+from tidings.matching.engines.found_pairs import Pairs, Runs
 
 MIN_GROUP = 3  # entries: fewer are verified without a look at their bytes
 _LARGE = 128  # entries

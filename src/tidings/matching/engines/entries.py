@@ -16,10 +16,11 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from tidings.model.filter.columnar import Codes, FilterTable, Intervals, Rows
-from tidings.model.filter.residuals import NO_RESIDUALS, Residuals
-from tidings.model.filter.sets import line
-from tidings.model.filter.tree import Expression, Path
+from tidings.filter.normal.filter_table import Codes, FilterTable, Intervals, Rows
+from tidings.filter.normal.residuals import NO_RESIDUALS, Residuals
+from tidings.filter.normal.value_sets import line
+from tidings.filter.tree import Expression
+from tidings.model.types import Path
 
 NULL = -(1 << 63)  # the code of NULL
 MAX_ENTRIES = 64  # of one box: past this, intervals are joined and told apart by a residual

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidings.matching.columns import Columns
+from tidings.kernels.decorator import kernel
+from tidings.kernels.simd import borrowed
+from tidings.matching.batch_columns import Columns
 from tidings.matching.engines.cell_kernels import (
     BYTE_SHIFT,
     EXACT,
@@ -32,12 +34,10 @@ from tidings.matching.engines.cell_kernels import (
     name_cell,
 )
 from tidings.matching.engines.cells import NOBODY, Cells, GuestTable, Roomy
-from tidings.matching.engines.encode import Coder, encode, text_code
+from tidings.matching.engines.engine_choice import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, Sampled
 from tidings.matching.engines.entries import NULL
-from tidings.matching.engines.route import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, Sampled
-from tidings.matching.engines.simd import borrowed
-from tidings.matching.kernel import kernel
-from tidings.model.filter.tree import Path
+from tidings.matching.engines.event_codes import Coder, encode, text_code
+from tidings.model.types import Path
 
 _FIRST_ROOM = 1024
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from tidings.overlay.chord import ChordNode
-from tidings.overlay.core import Id
-from tidings.overlay.ring import between
 from tidings.simulator.world import Violation, World
+from tidings.systems.protocols.effects import Id
+from tidings.systems.protocols.ring import ChordNode
+from tidings.systems.protocols.ring_ids import between
 
 
 class RingInvariant:

@@ -9,10 +9,10 @@ only when everybody has had time to register in it. At rest, all know the same d
 
 from __future__ import annotations
 
-from tidings.overlay.clusters import ClusterNode
-from tidings.overlay.core import Id
-from tidings.overlay.space import Cells, Cluster, Division
 from tidings.simulator.world import Violation, World
+from tidings.systems.clusters.node import ClusterNode
+from tidings.systems.clusters.space import Cells, Cluster, Division
+from tidings.systems.protocols.effects import Id
 
 Routing = tuple[Division, tuple[Cluster, ...]]
 Holding = tuple[tuple[tuple[Cells, ...], ...], frozenset[Id]]

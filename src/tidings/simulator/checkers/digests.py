@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidings.overlay.core import Id
-from tidings.overlay.digests import DigestNode
 from tidings.simulator.checkers.pastry import closest, members_of
 from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
+from tidings.systems.digests.node import DigestNode
+from tidings.systems.protocols.effects import Id
 
 
 class InTrees:

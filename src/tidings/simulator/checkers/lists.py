@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidings.overlay.core import Id
-from tidings.overlay.lists import touches
-from tidings.overlay.opchord import OPChordNode
 from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
+from tidings.systems.opchord.lists import touches
+from tidings.systems.opchord.node import OPChordNode
+from tidings.systems.protocols.effects import Id
 
 State = tuple[tuple[Id, ...], frozenset[tuple[int, int]], tuple[tuple[str, bool], ...]]
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from tidings.overlay.core import Id
-from tidings.overlay.pastry import PastryNode, PastryRoute, PastrySettings, shared_digits
-from tidings.overlay.ring import ring_distance
 from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
+from tidings.systems.protocols.effects import Id
+from tidings.systems.protocols.pastry import PastryNode, PastryRoute, PastrySettings, shared_digits
+from tidings.systems.protocols.ring_ids import ring_distance
 
 
 def members_of(world: World) -> dict[Id, PastryNode]:

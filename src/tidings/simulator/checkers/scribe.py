@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidings.overlay.core import Id
-from tidings.overlay.scribe import Group, ScribeNode
 from tidings.simulator.checkers.pastry import approaches, closest, members_of
 from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
+from tidings.systems.protocols.effects import Id
+from tidings.systems.protocols.scribe import Group, ScribeNode
 
 Part = tuple[Id | None, Id | None, bool, bool, tuple[Id, ...]]
 Flaws = dict[Hashable, str]

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tidings.overlay.bluedove import BlueDoveNode
-from tidings.overlay.core import Id
-from tidings.overlay.gossip import GossipNode, Member
-from tidings.overlay.segments import BEGINNING, END, Segment, spans_touch
 from tidings.simulator.world import Violation, World
+from tidings.systems.bluedove.node import BlueDoveNode
+from tidings.systems.bluedove.segment_table import BEGINNING, END, Segment, spans_touch
+from tidings.systems.protocols.effects import Id
+from tidings.systems.protocols.gossip import GossipNode, Member
 
 Owed = tuple[int, tuple[str, Id], int]  # dimension, subscription with its dispatcher, version
 

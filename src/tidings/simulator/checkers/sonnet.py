@@ -22,13 +22,13 @@ from collections.abc import Callable, Hashable
 from itertools import pairwise
 from typing import TypeAlias
 
-from tidings.overlay.core import Id
-from tidings.overlay.sonnet import SonnetNode
-from tidings.overlay.sonnet_paths import group_of, host_of
-from tidings.overlay.sonnet_virtual import VirtualNode
-from tidings.rendezvous.sonnet_digest import Digest, digest_of, from_bits
 from tidings.simulator.checkers.repair import Repair
 from tidings.simulator.world import Violation, World
+from tidings.systems.protocols.effects import Id
+from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.path_digest import Digest, digest_of, from_bits
+from tidings.systems.sonnet.paths import group_of, host_of
+from tidings.systems.sonnet.virtual_node import VirtualNode
 
 LOOK_MS = 250
 

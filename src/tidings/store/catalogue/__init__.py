@@ -17,7 +17,7 @@ database       SQLite and PostgreSQL: opening, transactions, errors in our words
 """
 
 from tidings.store.catalogue.catalogue import Catalogue
-from tidings.store.catalogue.errors import (
+from tidings.store.catalogue.catalogue_errors import (
     CatalogueBusyError,
     CatalogueConflictError,
     CatalogueError,

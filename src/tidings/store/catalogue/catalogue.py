@@ -6,11 +6,11 @@ import os
 from typing import Self
 
 from tidings.store.catalogue.database import BUSY_SECONDS, Database
-from tidings.store.catalogue.domains import Domains
+from tidings.store.catalogue.domain_table import Domains
 from tidings.store.catalogue.extent import Extents
-from tidings.store.catalogue.filters import Filters
-from tidings.store.catalogue.jobs import Jobs
-from tidings.store.catalogue.subscriptions import Subscriptions
+from tidings.store.catalogue.filter_table_rows import Filters
+from tidings.store.catalogue.job_queue import Jobs
+from tidings.store.catalogue.subscription_table import Subscriptions
 from tidings.store.catalogue.tokens import Tokens
 
 

@@ -21,9 +21,9 @@ from sqlalchemy import exc
 from sqlalchemy.engine import Connection, make_url
 
 from tidings.store.catalogue import schema
-from tidings.store.catalogue.errors import CatalogueBusyError, CatalogueConflictError, CatalogueError
-from tidings.store.files import sync_directory
+from tidings.store.catalogue.catalogue_errors import CatalogueBusyError, CatalogueConflictError, CatalogueError
 from tidings.store.formats import other_format
+from tidings.store.log.log_files import sync_directory
 
 BUSY_SECONDS = 30.0
 AT_ONCE = 500  # rows that one statement names: databases bound how many

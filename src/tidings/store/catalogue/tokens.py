@@ -9,7 +9,7 @@ import secrets
 import sqlalchemy as sa
 
 from tidings.store.catalogue.database import Database, can_be_kept, now, plain
-from tidings.store.catalogue.domains import check_name
+from tidings.store.catalogue.domain_table import check_name
 from tidings.store.catalogue.rows import TokenRow
 from tidings.store.catalogue.schema import ALL_TENANTS, tokens
 

@@ -21,24 +21,34 @@ import time
 # The point → the modules and functions that come to it, and whether the process is held before, after, or after it if
 # it has answered something.
 POINTS = {
-    "append-written": [("tidings.store.log", "Log._sync", "before")],  # in the transaction; not on the disk
-    "append-committed": [("tidings.store.log", "Log._sync", "after")],  # on the disk; `acknowledged` lags behind
-    "append-durable": [("tidings.store.log", "Log._write", "after")],  # all of it; nobody was answered
-    "delivered": [("tidings.store.deliveries", "Deliveries.acknowledge", "before")],  # the subscriber has it; unnoted
+    "append-written": [("tidings.store.log.log_writer", "Log._sync", "before")],  # in the transaction; not on the disk
+    "append-committed": [
+        ("tidings.store.log.log_writer", "Log._sync", "after")
+    ],  # on the disk; `acknowledged` lags behind
+    "append-durable": [("tidings.store.log.log_writer", "Log._write", "after")],  # all of it; nobody was answered
+    "delivered": [
+        ("tidings.store.mailboxes.deliveries", "Deliveries.acknowledge", "before")
+    ],  # the subscriber has it; unnoted
     "batch-planned": [
-        ("tidings.pipeline.log_source", "LogStreamReader._planned", "answered")
+        ("tidings.pipeline.sources.log_source", "LogStreamReader._planned", "answered")
     ],  # Spark has not noted it
     "batch-matched": [  # in a worker; nothing is loaded
-        ("tidings.pipeline.pinned", "PinnedVersion.match", "after"),
-        ("tidings.pipeline.shared_worker", "_subscriptions", "after"),
+        ("tidings.pipeline.streams.versioned_tasks", "PinnedVersion.match", "after"),
+        ("tidings.pipeline.streams.shared_tasks", "_subscriptions", "after"),
     ],
     "batch-loaded": [  # in the mailboxes; the checkpoint lags behind
-        ("tidings.pipeline.store_sink", "load", "after"),
-        ("tidings.pipeline.shared_sink", "load_shared", "after"),
+        ("tidings.pipeline.sinks.store_sink", "load", "after"),
+        ("tidings.pipeline.sinks.shared_sink", "load_shared", "after"),
     ],
-    "view-built": [("tidings.service.driver_adapting", "Adapter._build", "after")],  # its files are there; no version
-    "view-published": [("tidings.service.driver_index", "DomainIndex.adopt", "after")],  # a version; no query has it
-    "view-matched": [("tidings.pipeline.pinned", "PinnedVersion.match_visits", "after")],  # in a worker, by the View
+    "view-built": [
+        ("tidings.service.driver.domain_adaptation", "Adapter._build", "after")
+    ],  # its files are there; no version
+    "view-published": [
+        ("tidings.service.driver.domain_index", "DomainIndex.adopt", "after")
+    ],  # a version; no query has it
+    "view-matched": [
+        ("tidings.pipeline.streams.versioned_tasks", "PinnedVersion.match_visits", "after")
+    ],  # in a worker, by the View
 }
 
 

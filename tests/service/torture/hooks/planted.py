@@ -115,24 +115,24 @@ def times_never_go_down(module):
 
 PLANTS = {
     "1": [
-        ("tidings.pipeline.store_sink", empty_batches_leave_nothing),
-        ("tidings.pipeline.shared_sink", empty_batches_leave_nothing),
-        ("tidings.service.driver_stream", an_operator_is_waited_for),
+        ("tidings.pipeline.sinks.store_sink", empty_batches_leave_nothing),
+        ("tidings.pipeline.sinks.shared_sink", empty_batches_leave_nothing),
+        ("tidings.service.driver.domain_stream", an_operator_is_waited_for),
     ],
-    "2": [("tidings.service.event_texts", a_read_evicts_its_own_pages)],
+    "2": [("tidings.service.gateway.event_texts", a_read_evicts_its_own_pages)],
     "3": [
-        ("tidings.model.filter.values", accepted_here_refused_there),
-        ("tidings.service.driver_shared", nothing_is_set_aside),
-        ("tidings.service.driver_stream", nothing_is_set_aside),
+        ("tidings.filter.meaning.operators", accepted_here_refused_there),
+        ("tidings.service.driver.shared_stream", nothing_is_set_aside),
+        ("tidings.service.driver.domain_stream", nothing_is_set_aside),
     ],
-    "aside": [("tidings.model.filter.values", accepted_here_refused_there)],
-    "4": [("tidings.service.streaming", written_is_received)],
+    "aside": [("tidings.filter.meaning.operators", accepted_here_refused_there)],
+    "4": [("tidings.service.gateway.sse_streams", written_is_received)],
     "5": [
         ("tidings.model.attribute", any_name_is_taken),
-        ("tidings.service.driver_stream", nothing_is_set_aside),
+        ("tidings.service.driver.domain_stream", nothing_is_set_aside),
     ],
-    "6": [("tidings.service.subscribing", everything_waits_at_the_start)],
-    "7": [("tidings.store.log", times_never_go_down)],
+    "6": [("tidings.service.gateway.subscription_changes", everything_waits_at_the_start)],
+    "7": [("tidings.store.log.log_writer", times_never_go_down)],
 }
 for plant in PLANTS[ROW]:
     after(*plant)  # noqa: F821

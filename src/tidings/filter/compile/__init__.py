@@ -1,0 +1,1 @@
+"""Many filters at once: filters of one shape share a plan."""

@@ -1,0 +1,1 @@
+"""The normal form: boxes and a residual."""

@@ -1,0 +1,1 @@
+"""Machine code from Python: the decorator, hashes, vector instructions."""

@@ -1,0 +1,81 @@
+"""What turns a function into machine code, and keeps that for the processes to come.
+
+    @kernel
+    def count(numbers): ...
+
+    @kernel(inline="always")
+    def one_of_many_steps(number): ...
+
+numba's own cache numbers the files of a function's signatures, in an index that it reads and writes without a lock.
+Processes that compile at once, as Spark's do after an installation, may give two signatures one number, and whoever
+reads the one gets the other: "Invalid use of type(CPUDispatcher(…))", for good. Here a file's name says all that it
+depends on, so that there is nothing to agree on: the signature, the processor, numba, and the sources of all kernels,
+since machine code holds that of the functions it calls.
+"""
+
+# mypy: disable-error-code="no-untyped-call, misc, untyped-decorator"
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pickle
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numba
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+_FOLDERS = ("kernels", "matching", "xml")  # where kernels are
+Inlined = Literal["always", "never"]
+
+
+def kernel(function: Any = None, *, inline: Inlined = "never") -> Any:
+    """Decorates a function that numba compiles when it is first called; it runs without Python's lock."""
+    if function is None:
+        return lambda function: kernel(function, inline=inline)
+    compiled: Any = numba.njit(nogil=True, inline=inline)(function)
+    with contextlib.suppress(RuntimeError):  # there is no folder that could be written to: each process compiles
+        compiled._cache = _Kept(function)
+    return compiled
+
+
+class _Kept(FunctionCache):
+    """The machine code of one function, a file a signature."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp(), _sources()
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):  # the disk is full, or may not be written to any more
+            super().save_overload(sig, data)
+
+
+class _Files(IndexDataCacheFile):
+    """Files whose names say what is in them, without an index; written whole or not at all."""
+
+    def load(self, key: Any) -> Any:
+        try:
+            return self._load_data(self._named(key))
+        except (OSError, EOFError, pickle.UnpicklingError):  # not compiled yet, or no whole file
+            return None
+
+    def save(self, key: Any, data: Any) -> None:
+        self._save_data(self._named(key), data)
+
+    def _named(self, key: Any) -> str:
+        depends_on = repr((self._version, self._source_stamp, key))
+        return str(self._data_name(int(hashlib.sha256(depends_on.encode()).hexdigest()[:16], 16)))
+
+
+@cache
+def _sources() -> str:
+    """What changes with the source of any kernel."""
+    root = Path(__file__).parents[1]
+    found = (path for folder in _FOLDERS for path in sorted((root / folder).rglob("*.py")))
+    stats = ((path.relative_to(root).as_posix(), path.stat()) for path in found)
+    return repr([(name, found.st_mtime_ns, found.st_size) for name, found in stats])

@@ -1,0 +1,1 @@
+"""From a table of subscriptions to an index: built by tasks, kept in versioned files."""

@@ -1,0 +1,1 @@
+"""Batch jobs: match files, backtest, analyse a table, adapt."""

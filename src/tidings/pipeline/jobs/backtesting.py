@@ -1,0 +1,348 @@
+"""What a draft filter would have delivered over stored events, and how that differs from a subscription there is.
+
+One pass over the events: every task matches its share against both filters and keeps a tally, which
+is counts by time and a few events of each kind; one task merges the tallies; the driver gets one row.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tidings.errors import DomainError, EventError, FilterError, SubscriptionError, did_you_mean
+from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.tree import attributes_of
+from tidings.model.attribute import parse_path
+from tidings.model.domain import Domain, path_text
+from tidings.model.types import Path
+from tidings.pipeline.build.event_schema import domain_of
+from tidings.pipeline.build.index_build import checked
+from tidings.pipeline.job_errors import PipelineError, told_briefly
+from tidings.pipeline.jobs.backtest_counts import BOTH, ONLY_DRAFT, ONLY_EXISTING, TIME, Event, Tally, Task
+from tidings.pipeline.jobs.time_buckets import BUCKETS_MAX, DAY, SECOND, Bucket, Times, moment
+
+if TYPE_CHECKING:
+    import os
+
+    from rich.console import RenderableType
+
+SAMPLES_MAX = 1_000
+_TIMES = T.TimestampType | T.TimestampNTZType | T.DateType
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_IDS_LOOKED_AT = 10_000  # for the hint to a misspelt id
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of some events, by which of the two filters they match. Without one to compare with, it matches nothing."""
+
+    events: int
+    only_draft: int
+    only_existing: int
+    both: int
+
+    @property
+    def draft(self) -> int:
+        return self.only_draft + self.both
+
+    @property
+    def existing(self) -> int:
+        return self.only_existing + self.both
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """What a draft filter would have delivered. Prints as a report with rich; `picture` draws the rate over time."""
+
+    draft: str
+    against: str | None  # the filter that it is compared with
+    counts: Counts
+    unfit: int  # events with a value that does not fit the domain, which match nothing
+    time: str | None  # the column that says when an event was
+    bucket: str | None
+    first: dt.datetime | None  # time of an event, in UTC
+    last: dt.datetime | None
+    timeless: int  # events without a time: in the counts, and not in the rate
+    rate: tuple[tuple[dt.datetime, Counts], ...]  # by the start of every bucket, in UTC
+    samples: dict[str, tuple[Event, ...]]  # by "only_draft", "only_existing" and "both": drawn at random, in order
+    reads: tuple[str, ...] = field(repr=False)  # the attributes that the filters ask anything of
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON has it: what JSON has no form for, such as times and decimals, is text."""
+        return {
+            "draft": self.draft,
+            "against": self.against,
+            "counts": _counts_dict(self.counts),
+            "unfit": self.unfit,
+            "time": self.time,
+            "bucket": self.bucket,
+            "first": None if self.first is None else self.first.isoformat(),
+            "last": None if self.last is None else self.last.isoformat(),
+            "timeless": self.timeless,
+            "rate": [{"start": start.isoformat(), **_counts_dict(counts)} for start, counts in self.rate],
+            "samples": {kind: [_plain(event) for event in events] for kind, events in self.samples.items()},
+        }
+
+    def picture(self, path: str | os.PathLike[str]) -> None:
+        """Draw the rate over time to a file .png, .svg or .pdf. Needs matplotlib, the extra `plots`."""
+        from tidings.pipeline.jobs.backtest_report import draw
+
+        draw(self, path)
+
+    def __rich__(self) -> RenderableType:
+        from tidings.pipeline.jobs.backtest_report import report
+
+        return report(self)
+
+
+def backtest(
+    events: DataFrame,
+    filter: str,
+    *,
+    against: str | None = None,
+    time: str | None = None,
+    time_unit: str | None = None,
+    bucket: str | None = None,
+    samples: int = 5,
+    seed: int = 0,
+) -> Backtest:
+    """Run a draft filter over a table of events; `against` is the filter to compare it with.
+
+    `time` names the column that says when an event was: of timestamps or dates, of texts that Spark
+    reads as timestamps, or of integers since 1970 in a `time_unit`. Without it, the only column of
+    timestamps or dates is taken, if there is one. `bucket` is the stretch of time to count by (15m,
+    1h, 1d, 1w, 1mo, …), by default as suits the time between the first and the last event. Of each
+    kind of event, as many as `samples` are kept, drawn by `seed`.
+    """
+    asked = None if bucket is None else Bucket.parse(bucket)
+    if not 0 <= samples <= SAMPLES_MAX:
+        raise ValueError(f"samples are 0 to {SAMPLES_MAX:,} of each kind, not {samples}")
+    if not isinstance(events, DataFrame):
+        raise EventError(f"events come as a DataFrame, not as {type(events).__name__}")
+    if events.isStreaming:
+        raise EventError("a backtest is over stored events, and this DataFrame is streaming")
+    domain = domain_of(events)
+    reads = _attributes_read(filter, against, domain)
+    clock = _clock(events, domain, time, time_unit)
+    columns = tuple(dict.fromkeys(path[0] for path in reads))
+    names = tuple(events.columns) if samples else columns
+    task = Task((filter, against), domain.to_json(), names, columns, asked, samples, seed, clock.finest, clock.scale)
+    # mapInArrow takes a dot or a back-quote in a name for syntax, so that columns travel under plain names.
+    chosen = [F.col(_plain_name(events, name)).alias(f"c{number}") for number, name in enumerate(names)]
+    if clock.column is not None:
+        chosen.append(clock.column.alias(TIME))
+    tally = _collect(_plainly_named(events).select(*chosen), task)
+    if not tally.events:
+        raise PipelineError("the table has no events; there is nothing to run the filter over")
+    if clock.name is not None:
+        _check_times(tally, clock, asked)
+    return _result(tally, task, clock, reads)
+
+
+def filter_of(subscriptions: DataFrame, id: str | int) -> str:
+    """The filter of one subscription in a table with the columns id and filter."""
+    table = checked(subscriptions)
+    ids = F.col("id").cast("string")
+    with told_briefly():
+        found = table.where(ids == F.lit(str(id))).select("filter").limit(2).collect()
+        if not found:
+            known = [row[0] for row in table.select(ids).where(ids.isNotNull()).limit(_IDS_LOOKED_AT).collect()]
+            raise SubscriptionError(f"there is no subscription '{id}'; {did_you_mean(str(id), known)}")
+    if len(found) > 1:
+        raise SubscriptionError(f"the subscription '{id}' is there more than once; every subscription needs its own id")
+    text = found[0][0]
+    if text is None:
+        raise SubscriptionError(f"the subscription '{id}' has no filter to compare with")
+    return str(text)
+
+
+def _attributes_read(filter: str, against: str | None, domain: Domain) -> tuple[Path, ...]:
+    paths = [reference.path for reference in attributes_of(parse_filter(filter, domain))]
+    if against is not None:
+        try:
+            paths += [reference.path for reference in attributes_of(parse_filter(against, domain))]
+        except FilterError as error:
+            raise SubscriptionError(f"the subscription to compare with cannot be read; {error}") from error
+    return tuple(dict.fromkeys(paths))
+
+
+def _plainly_named(events: DataFrame) -> DataFrame:
+    """The events with columns named by their places: names may differ in their case alone, which Spark disregards."""
+    return events.toDF(*(f"p{place}" for place in range(len(events.columns))))
+
+
+def _plain_name(events: DataFrame, name: str) -> str:
+    return f"p{events.columns.index(name)}"
+
+
+# ---------------------------------------------------------------------- when an event was
+
+
+@dataclass(frozen=True)
+class _Clock:
+    name: str | None = None
+    column: Column | None = None
+    finest: Bucket = SECOND
+    scale: int = 1  # of integers, to microseconds
+    texts: bool = False
+
+
+def _clock(events: DataFrame, domain: Domain, name: str | None, unit: str | None) -> _Clock:
+    """The column that says when an event was; refuses one that says no time."""
+    if unit is not None and unit not in _MICROSECONDS:
+        raise ValueError(f"time_unit is {', '.join(map(repr, _MICROSECONDS))}, not {unit!r}")
+    if name is None:
+        times = [field.name for field in events.schema.fields if isinstance(field.dataType, _TIMES)]
+        if len(times) != 1:
+            return _Clock()
+        path: Path = (times[0],)
+    elif name in events.columns:
+        path = (name,)
+    else:
+        found = domain.find(parse_path(name))
+        if found is None:
+            raise DomainError(
+                f"the events have no column '{name}' to take the time from; {did_you_mean(name, domain.names)}"
+            )
+        path = found[0]
+    column = F.col(path_text((_plain_name(events, path[0]), *path[1:])))
+    match _plainly_named(events).select(column).schema[0].dataType:
+        case T.DateType():
+            return _Clock(path_text(path), column, finest=DAY)
+        case T.TimestampType() | T.TimestampNTZType():
+            return _Clock(path_text(path), column)
+        case T.StringType():
+            return _Clock(path_text(path), column.try_cast("timestamp"), texts=True)
+        case T.IntegralType() if unit is not None:
+            return _Clock(path_text(path), column.cast("bigint"), scale=_MICROSECONDS[unit])
+        case T.IntegralType() as integers:
+            raise DomainError(
+                f"the column '{name}' is {integers.simpleString()}, which is a time only with its unit since 1970; "
+                "say s, ms or us as the time unit, or take a column of timestamps"
+            )
+        case other:
+            raise DomainError(
+                f"the column '{name}' is {other.simpleString()}, which is no time; take a column of timestamps, dates, "
+                "texts such as 2024-01-31T08:30:00Z, or integers since 1970"
+            )
+
+
+def _check_times(tally: Tally, clock: _Clock, asked: Bucket | None) -> None:
+    if tally.timeless == tally.events:
+        why = "its texts are no times such as 2024-01-31T08:30:00Z" if clock.texts else "it is NULL in all of them"
+        raise EventError(f"no event has a time in the column '{clock.name}': {why}")
+    if tally.timeline.overflows:
+        raise PipelineError(
+            f"a bucket of {asked} divides the time from {_told(tally.timeline.first)} to {_told(tally.timeline.last)} "
+            f"into {tally.timeline.needed:,}, and {BUCKETS_MAX:,} are the most; "
+            "give a longer one, or none"
+        )
+
+
+def _told(time: int | None) -> dt.datetime | None:
+    return None if time is None else moment(time)
+
+
+# ---------------------------------------------------------------------- tasks
+
+
+def _tally_events(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    random = np.random.default_rng([task.seed, 0 if context is None else context.partitionId()])
+    tally = Tally(task)
+    for batch in batches:
+        tally.add(batch, task, random)
+    yield _packed(tally)
+
+
+def _merge_tallies(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    whole = Tally(task)
+    for batch in batches:
+        for tally in batch.column("tally"):
+            whole.merge(pickle.loads(tally.as_py()))
+    yield _packed(whole)
+
+
+def _packed(tally: Tally) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(tally)], pa.binary())], names=["tally"])
+
+
+def _collect(events: DataFrame, task: Task) -> Tally:
+    tallies = events.mapInArrow(partial(_tally_events, task), "tally binary")
+    with told_briefly():
+        (row,) = tallies.repartition(1).mapInArrow(partial(_merge_tallies, task), "tally binary").collect()
+    tally = pickle.loads(row.tally)
+    assert isinstance(tally, Tally)
+    return tally
+
+
+# ---------------------------------------------------------------------- the answer
+
+
+def _result(tally: Tally, task: Task, clock: _Clock, reads: tuple[Path, ...]) -> Backtest:
+    bucket, starts, counts = tally.timeline.shown()
+    draft, against = task.filters
+    chosen = {
+        name: tuple(event for _, _, event in sorted(tally.chosen[kind], key=lambda one: one[1]))
+        for name, kind in (("only_draft", ONLY_DRAFT), ("only_existing", ONLY_EXISTING), ("both", BOTH))
+    }
+    return Backtest(
+        draft=draft,
+        against=against,
+        counts=_counts(tally.kinds),
+        unfit=tally.unfit,
+        time=clock.name,
+        bucket=None if clock.name is None else str(bucket),
+        first=_told(tally.timeline.first),
+        last=_told(tally.timeline.last),
+        timeless=tally.timeless,
+        rate=tuple((moment(start), _counts(row)) for start, row in zip(starts.tolist(), counts, strict=True)),
+        samples=chosen,
+        reads=tuple(map(path_text, reads)),
+    )
+
+
+def _counts(kinds: Times) -> Counts:
+    return Counts(int(kinds.sum()), *(int(kinds[kind]) for kind in (ONLY_DRAFT, ONLY_EXISTING, BOTH)))
+
+
+def _counts_dict(counts: Counts) -> dict[str, int]:
+    return {
+        "events": counts.events,
+        "draft": counts.draft,
+        "existing": counts.existing,
+        "only_draft": counts.only_draft,
+        "only_existing": counts.only_existing,
+        "both": counts.both,
+    }
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {str(key): _plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case bytes():
+            return value.hex()
+        case Decimal() | dt.timedelta():
+            return str(value)
+        case float() if not math.isfinite(value):  # which JSON does not have
+            return str(value)
+        case _:
+            return value

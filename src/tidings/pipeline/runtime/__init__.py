@@ -1,0 +1,1 @@
+"""Spark itself: the session, Java, data sources, worker processes."""

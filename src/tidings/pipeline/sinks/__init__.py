@@ -1,0 +1,1 @@
+"""Where matches go: mailboxes, Parquet files, Kafka, the console."""

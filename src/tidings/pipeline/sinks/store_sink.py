@@ -1,0 +1,224 @@
+"""Spark's `format("tidings-notifications")`: matches into a store of notifications, each exactly once.
+
+Tasks write their matches as Arrow: small ones travel to the driver with the task's result, large ones are
+staged as files beside the store, where tasks see that disk. The commit of a micro-batch loads all of
+them in one transaction, together with how far the query has come; an abort removes what was staged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from tidings.pipeline.job_errors import PipelineError
+from tidings.pipeline.runtime.worker_garbage import keep_what_is_there
+from tidings.pipeline.sources.stream_sources import VERSION
+from tidings.store.mailboxes.notifications import LOG, Notifications
+from tidings.store.mailboxes.shared_progress import Work
+
+NO_VERSION = -1  # of a batch without events
+INLINE_BYTES = 1 << 20  # of a task's matches that travel with its result
+_MARK = ".staging"  # tells a task that a directory of this name is the driver's
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task wrote."""
+
+    data: bytes | None = None  # Arrow, where it is small
+    file: str | None = None  # else
+    versions: set[int] = field(default_factory=set)
+    reached: dict[str, int] = field(default_factory=dict)  # the last position of each source, or domain
+    work: dict[str, Work] = field(default_factory=dict)  # likewise
+
+
+def staging_directory(store: str | os.PathLike[str]) -> Path:
+    return Path(f"{Path(store).absolute()}.staged")
+
+
+def prepare_staging(store: str | os.PathLike[str], query: str) -> None:
+    """Make the directory that large results are staged in, empty of what a crash may have left."""
+    folder = staging_directory(store)
+    try:
+        folder.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
+        (folder / _MARK).write_text(query)
+    except OSError as error:
+        raise PipelineError(f"sink: cannot write to {folder}: {error.strerror}; give a store elsewhere") from error
+
+
+class NotificationsSink(DataSource):
+    """Options: `path` of the store, `query` that writes to it, and of a batch its number, `batch`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidings-notifications"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        keep_what_is_there("make a writer")
+        return _StreamWriter(self.options["path"], self.options["query"])
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _BatchWriter(self.options["path"], self.options["query"], int(self.options["batch"]))
+
+
+class _StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, path: str, query: str) -> None:
+        self._path = path
+        self._query = query
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
+        return stage(iterator, self._path, self._query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        load(messages, self._path, self._query, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        discard(messages)
+
+
+class _BatchWriter(DataSourceArrowWriter):
+    def __init__(self, path: str, query: str, batch: int) -> None:
+        self._path = path
+        self._query = query
+        self._batch = batch
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
+        return stage(iterator, self._path, self._query)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        load(messages, self._path, self._query, self._batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        discard(messages)
+
+
+def stage(batches: Iterator[pa.RecordBatch], store: str, query: str, *, by: str = "source") -> Staged:
+    """On an executor: keep what has matches, and note how far the events of each source or domain reach."""
+    staged, kept = Staged(), []
+    for batch in batches:
+        table: Any = pa.Table.from_batches([batch])
+        staged.versions.update(pc.unique(table[VERSION]).to_pylist())
+        if by not in table.column_names:
+            table = table.append_column(by, pa.nulls(len(table), pa.string()).fill_null(LOG))
+        if "seconds" not in table.column_names:
+            table = table.append_column("seconds", pa.array([0.0] * len(table), pa.float64()))
+        found: Any = table.group_by(by).aggregate([("position", "max"), ("position", "count"), ("seconds", "sum")])
+        columns = (found[column].to_pylist() for column in (by, "position_max", "position_count", "seconds_sum"))
+        for name, position, count, seconds in zip(*columns, strict=True):
+            staged.reached[name] = max(position, staged.reached.get(name, position))
+            before = staged.work.get(name, Work())
+            staged.work[name] = Work(before.events + count, before.seconds + seconds)
+        matched = table.filter(pc.greater(pc.list_value_length(table["subscriptions"]), pa.scalar(0)))
+        if len(matched):
+            kept.append(matched.select([by, "position", "subscriptions"]))
+    if kept:
+        table = pa.concat_tables(kept)
+        folder = staging_directory(store)
+        if table.nbytes > INLINE_BYTES and _is_drivers(folder, query):
+            path = folder / f"{secrets.token_hex(8)}.arrow"
+            with pa.ipc.new_file(str(path), table.schema) as writer:
+                writer.write_table(table)
+            staged.file = str(path)
+        else:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            staged.data = sink.getvalue().to_pybytes()
+    keep_what_is_there("stage")
+    return staged
+
+
+def _is_drivers(folder: Path, query: str) -> bool:
+    with contextlib.suppress(OSError):
+        return (folder / _MARK).read_text() == query
+    return False
+
+
+def load(messages: list[WriterCommitMessage | None], store: str, query: str, batch: int) -> None:
+    """On the driver: all that the tasks of a micro-batch wrote, in one transaction."""
+    written = Written.of(messages, batch)
+    # A batch without events is noted too: Spark counts it as done, and the store is compared with that at a restart.
+    _opened(store).load(written.matches(), query=query, batch=batch, version=written.version, reached=written.reached)
+    discard(messages)
+    keep_what_is_there("load")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the tasks of a micro-batch wrote, together."""
+
+    staged: list[Staged]
+    version: int  # of the subscriptions; NO_VERSION if there was no event
+    reached: dict[str, int]
+    work: dict[str, Work]
+
+    @staticmethod
+    def of(messages: list[WriterCommitMessage | None], batch: int) -> Written:
+        staged = [message for message in messages if isinstance(message, Staged)]
+        versions = set[int]().union(*(message.versions for message in staged))
+        if len(versions) > 1:
+            raise PipelineError(
+                f"sink: batch {batch} has events of several versions ({versions}); a batch is pinned to one"
+            )
+        reached: dict[str, int] = {}
+        work: dict[str, Work] = {}
+        for message in staged:
+            for name, position in message.reached.items():
+                reached[name] = max(position, reached.get(name, position))
+                before, more = work.get(name, Work()), message.work[name]
+                work[name] = Work(before.events + more.events, before.seconds + more.seconds)
+        return Written(staged, versions.pop() if versions else NO_VERSION, reached, work)
+
+    def matches(self) -> Iterator[pa.Table]:
+        """The matches, task by task."""
+        for message in self.staged:
+            if message.data is not None:
+                yield pa.ipc.open_stream(pa.py_buffer(message.data)).read_all()
+            elif message.file is not None:
+                with pa.memory_map(message.file) as file:
+                    yield pa.ipc.open_file(file).read_all()
+
+
+def discard(messages: list[WriterCommitMessage | None]) -> None:
+    """Remove what tasks have staged."""
+    for message in messages:
+        if isinstance(message, Staged) and message.file is not None:
+            Path(message.file).unlink(missing_ok=True)
+
+
+_stores: dict[str, tuple[Any, Notifications]] = {}
+
+
+def _opened(path: str) -> Notifications:
+    """The store, opened once in the process that commits, which lives as long as the query."""
+    known = _stores.get(path)
+    if known is not None:
+        with contextlib.suppress(OSError):
+            if known[0] == _inode(path):
+                return known[1]
+        known[1].close()
+    opened = Notifications(path)
+    _stores[path] = (_inode(path), opened)
+    return opened
+
+
+def _inode(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino

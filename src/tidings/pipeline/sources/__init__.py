@@ -1,0 +1,1 @@
+"""Where events come from: the log, files, Kafka, feeds."""

@@ -1,0 +1,86 @@
+"""What matching took, counted where it runs and gathered by Spark: beside what the planner expected.
+
+Of every shard: looks of events into it, candidates that were verified, nanoseconds; and of all together, events. Tasks
+that Spark runs again count again: a measure is of work done, not of events matched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pyspark import SparkContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from tidings.matching.matcher import Matcher
+from tidings.pipeline.build.index_directory import Layout
+from tidings.systems.interface import view_from_dict
+from tidings.systems.planned import placement as planned
+from tidings.systems.sharding import channel_of_shard
+
+Counts = dict[int, tuple[int, int, int]]  # by shard: looks, candidates, nanoseconds
+
+EVENTS = -1  # in place of a shard: the events that were matched
+
+
+def measured_lines(placement: str, layout: Layout, counts: Counts) -> list[str]:
+    """What was counted under a placement, for each of its classes: beside what the plan expected of an event."""
+    view = None if layout.view is None else view_from_dict(layout.view)
+    parts = view.parts if isinstance(view, planned.View) else [view]
+    bases = view.bases if isinstance(view, planned.View) else np.array([0, 1 << 30])
+    events = max(1, counts.get(EVENTS, (0, 0, 0))[0])
+    lines = []
+    for number, part in enumerate(parts):
+        mine = [c for shard, c in counts.items() if bases[number] <= channel_of_shard(shard) < bases[number + 1]]
+        if mine:
+            looks, candidates, nanoseconds = (sum(column) for column in zip(*mine, strict=True))
+            name = placement if part is None else part.placement
+            lines.append(
+                f"measured: {name}: {events:,} events looked into {looks / events:.1f} shards each, "
+                f"{candidates / events:,.1f} candidates and {nanoseconds / events / 1e3:,.1f} µs an event"
+            )
+    return lines
+
+
+class _Sums(AccumulatorParam[Counts]):
+    def zero(self, value: Counts) -> Counts:
+        return {}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
+        for shard, counts in value2.items():
+            known = value1.get(shard, (0, 0, 0))
+            value1[shard] = (known[0] + counts[0], known[1] + counts[1], known[2] + counts[2])
+        return value1
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Counters of one layout; without a sum, nothing is counted."""
+
+    sum: Accumulator[Counts] | None = None
+
+    @staticmethod
+    def on(context: SparkContext) -> Measures:
+        counts: Any = context.accumulator({}, _Sums())
+        return Measures(counts)
+
+    @property
+    def counts(self) -> Counts:
+        return {} if self.sum is None else self.sum.value
+
+    def saw(self, events: int) -> None:
+        """Count events, each once, however many shards it looks into."""
+        if self.sum is not None:
+            self.sum.add({EVENTS: (events, 0, 0)})
+
+    @contextmanager
+    def matching(self, shard: int, matcher: Matcher, events: int) -> Iterator[None]:
+        """Count what is done within."""
+        before, began = matcher._counters[1], time.perf_counter_ns()
+        yield
+        if self.sum is not None:
+            self.sum.add({shard: (events, matcher._counters[1] - before, time.perf_counter_ns() - began)})

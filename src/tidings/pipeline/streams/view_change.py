@@ -1,0 +1,185 @@
+"""From one View of a stream's subscriptions to the next: what follows from table and history, and whether it pays.
+
+    decide    statistics of all subscriptions and of the history (`adapting`), the View that they ask for, and what it
+              would cost a micro-batch beside the one in force and beside none at all
+    lay_out   the base's subscriptions once more, as files of that View, beside those that are there
+
+The rest is a version of the index like any other (`changes.place`). Its number is in the offset of the next
+micro-batch, and a batch that runs, or is run again, keeps to the version that it was planned with. So subscriptions are
+held under the old View and the new, events are routed by one of them each, and the files of the old one go when the
+last batch under it is done (`versions`): see `tidings.systems.transition` for the law.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tidings.filter.compile.compiler import compile_filters
+from tidings.model.domain import Domain
+from tidings.pipeline.build.index_build import Builder, Contents
+from tidings.pipeline.build.index_directory import IndexDirectory
+from tidings.pipeline.build.placement_choice import AUTO, Wishes
+from tidings.pipeline.job_errors import PipelineError
+from tidings.pipeline.jobs.adaptation import statistics_over
+from tidings.pipeline.jobs.cluster_adaptation import clustered_over
+from tidings.pipeline.streams.index_changes import Base
+from tidings.systems.interface import View, placement_named, view_from_dict, view_to_dict
+from tidings.systems.planner.planner import Division, Room, estimates, plan
+from tidings.systems.statistics import Statistics
+
+PAYS = 0.9  # of what the View in force costs: a change is work, and estimates are estimates
+SHUFFLE_NS = 40e6  # of a micro-batch that is routed, whatever it holds: another stage of tasks, by estimate
+SAMPLE = 1_000  # subscriptions by which it is estimated how many files a View has
+
+REPLICATED = "replicated"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What micro-batches of so many events take, by the planner's estimate."""
+
+    name: str
+    event_ns: float
+    batch_ns: float
+    fits: bool  # the memory of an executor
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.batch_ns / 1e6:,.1f} ms"
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """Which View is to be in force, and why."""
+
+    view: View | None  # None: every worker has all subscriptions
+    pays: bool  # so that it is to take the place of the one in force
+    why: str
+    cost: Cost
+    in_force: Cost
+    made_for: int  # partitions that were asked for
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a View is to serve, beside subscriptions and events."""
+
+    room: Room
+    events_a_batch: float  # that micro-batches have had of late
+    subscription_bytes: float
+    placement: str = AUTO  # one that is named is taken whatever it costs
+    epoch: int = 0  # of the next View
+    made_for: int | None = None  # partitions that were asked for when the View in force was made
+
+    @property
+    def is_outgrown(self) -> bool:
+        """Whether there are more executors than the View in force was made for, or fewer."""
+        return self.made_for not in (None, self.room.partitions)
+
+
+def decide(
+    subscriptions: DataFrame, events: DataFrame, domain: Domain, in_force: View | None, asked: Question
+) -> Decision:
+    """What a table of subscriptions and a history of events ask for."""
+    statistics = statistics_over(subscriptions, events, domain)
+    found = asked_for(statistics, asked)
+    if found is not None and found.placement == "clusters":  # of all subscriptions, not of a sample
+        found, _ = clustered_over(subscriptions, statistics, found)  # type: ignore[arg-type]
+    return weigh(found, in_force, statistics, asked)
+
+
+def asked_for(statistics: Statistics, asked: Question) -> View | None:
+    """The View that statistics ask for; None: every worker is to have all subscriptions."""
+    if asked.placement == AUTO:
+        view: View = plan(statistics, asked.room, subscription_bytes=asked.subscription_bytes).view
+    else:
+        view = placement_named(asked.placement).adapt(statistics, partitions=asked.room.partitions)
+    if view.combine != "any":
+        raise PipelineError(f"placement '{asked.placement}' counts lists, which a stream does not; choose another")
+    return None if view.placement == REPLICATED else view
+
+
+def weigh(found: View | None, in_force: View | None, statistics: Statistics, asked: Question) -> Decision:
+    """Whether a View that was found is worth it, beside the one in force and beside none at all."""
+    room, placement, events_a_batch = asked.room, asked.placement, asked.events_a_batch
+    whole = placement_named(REPLICATED).adapt(statistics, partitions=room.partitions)
+    views: list[View] = [whole if view is None else view for view in (in_force, found)]
+    if placement == AUTO:
+        views.append(whole)
+    divisions = estimates(views, statistics, room, subscription_bytes=asked.subscription_bytes)
+    costs = [_cost(one, room, events_a_batch) for one in divisions]
+    among = [1] if placement != AUTO else range(1 if asked.is_outgrown else 0, len(costs))
+    best = min(among, key=lambda at: (not costs[at].fits, costs[at].batch_ns))
+    chosen = None if views[best].placement == REPLICATED else _numbered(views[best], asked.epoch)
+    said = f"a micro-batch of {events_a_batch:,.0f} events takes {costs[best]}, {costs[0]} as it is"
+    pays = _pays(in_force, chosen, costs[0], costs[best], asked)
+    return Decision(chosen, pays, said, costs[best], costs[0], room.partitions)
+
+
+def _cost(division: Division, room: Room, events: float) -> Cost:
+    shuffle = 0.0 if division.placement == REPLICATED else SHUFFLE_NS
+    batch_ns = division.expected_ns * max(1.0, events) + shuffle
+    return Cost(division.name, division.expected_ns, batch_ns, division.bytes <= room.memory)
+
+
+def _pays(in_force: View | None, chosen: View | None, old: Cost, new: Cost, asked: Question) -> bool:
+    if in_force is None and chosen is None:
+        return False
+    if in_force is not None and chosen is not None:
+        if _says(in_force) == _says(chosen):
+            return False
+        if asked.is_outgrown:
+            return True
+    is_asked_for = asked.placement != AUTO and asked.placement != (in_force.placement if in_force else REPLICATED)
+    return is_asked_for or new.fits > old.fits or new.batch_ns < PAYS * old.batch_ns
+
+
+def _says(view: View) -> dict[str, Any]:
+    return view_to_dict(view) | {"epoch": 0}
+
+
+def _numbered(view: View, epoch: int) -> View:
+    return view_from_dict(view_to_dict(view) | {"epoch": epoch})
+
+
+# ---------------------------------------------------------------------- files
+
+
+def lay_out(
+    spark: SparkSession,
+    base: Base,
+    view: View,
+    directory: IndexDirectory,
+    made_for: int,
+    sample: pa.Table | None = None,
+) -> str:
+    """Write the files of a View of a base's subscriptions beside those of the base; answers the layout's name.
+
+    `made_for` are the partitions that were asked for, which not every View has as many of; `sample` are events by
+    which the files are made fast to look things up in. Until a version names the layout, nobody looks at it: one that
+    is left behind by a crash is in nobody's way.
+    """
+    rows = spark.createDataFrame(base.rows)
+    builder = Builder(
+        rows.selectExpr("id", "filter", "CAST(NULL AS STRING) AS domain"),
+        base.domain,
+        Contents(len(base.rows), 0, ""),
+        Wishes(),
+        sample,
+    )
+    texts: Any = base.rows["filter"].combine_chunks()
+    filters = compile_filters(texts[:: max(1, len(texts) // SAMPLE)], base.domain, on_error="reject")
+    name = f"placed-{made_for}-{secrets.token_hex(8)}"  # no other has it: workers know a layout by its name
+    with directory.staged() as staged:
+        made = builder.place(view, staged, filters)
+        directory.add_layout(staged, base.number, name, replace(made.layout, view=view_to_dict(view)))
+    return name
+
+
+def made_for(layout: str | None) -> int | None:
+    """The partitions that were asked for when the View of a layout was made."""
+    return None if layout is None else int(layout.split("-")[1])

@@ -1,1 +1,0 @@
-"""One file a placement; its name is the placement's."""

@@ -1,0 +1,1 @@
+"""The data directory of a service: names, formats, modes, checks, backups."""

@@ -1,0 +1,70 @@
+"""Where a driver and its Spark keep temporary files: a folder of the data directory for each run, removed with it.
+
+A driver that is killed removes nothing: the next one does, as soon as it sees that the lock of a run is free. It also
+removes what was being written when a driver was killed, and checkpoints that were put aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidings.service.data.data_directory import DataDirectory
+from tidings.store.log.log_errors import LogBusyError, LogError
+from tidings.store.log.log_files import WriterLock
+
+
+@contextlib.contextmanager
+def scratch(data: DataDirectory) -> Iterator[Path]:
+    """A folder for the temporary files of this process and of those that it starts, which find it in TMPDIR."""
+    if not remove_dead(data):
+        remove_unfinished(data)
+    data.runs.mkdir(mode=0o700, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=data.runs))
+    lock = WriterLock(folder)
+    before = tempfile.tempdir, os.environ.get("TMPDIR")
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+    try:
+        yield folder
+    finally:
+        tempfile.tempdir = before[0]
+        if before[1] is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before[1]
+        lock.release()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_dead(data: DataDirectory) -> int:
+    """Remove the folders of runs that have ended; returns how many have not."""
+    alive = 0
+    for folder in data.runs.iterdir() if data.runs.is_dir() else ():
+        try:
+            if folder.is_dir():
+                WriterLock(folder).release()
+        except LogBusyError:
+            alive += 1
+            continue
+        except LogError:
+            pass  # a lock that cannot be read is nobody's
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.unlink(missing_ok=True)
+    return alive
+
+
+def remove_unfinished(data: DataDirectory) -> None:
+    """Remove what a driver was writing when it was killed, and what was put aside. No other driver may be running."""
+    for domain in (*(data.domains.iterdir() if data.domains.is_dir() else ()), data.shared.folder):
+        for folder in (*domain.glob("*.replaced-*"), *domain.glob("index/.staged-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in (*domain.rglob(".*"), *domain.glob("mailboxes.sqlite.staged/*.arrow")):
+            if path.is_file() and path.suffix != ".crc":  # Hadoop's checksums have such names, and are finished
+                path.unlink(missing_ok=True)
+    for path in (*data.jobs.glob(".*.json.*"), *data.path.glob(f".{data.driver_status.name}.*")):
+        path.unlink(missing_ok=True)

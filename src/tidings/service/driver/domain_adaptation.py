@@ -1,0 +1,252 @@
+"""Has the View and the groups of one domain follow its subscriptions and its events, beside the stream.
+
+    waiting ─► deciding ─► building ─► waiting
+                  │  ▲ a View pays        │ the base was made anew meanwhile: once more
+                  │  └────────────────────┘
+                  └─► grouping ─► waiting
+
+Deciding, building and grouping are jobs on Spark and the driver's own arithmetic, in a thread that all domains share,
+one after the other. What comes of them is put into force by the domain's own thread, the one that changes its
+index: a View as a version of the index, groups as a transaction of the mailboxes. Killed at any point, the old View or
+the new one is in force, whole; what is not finished is begun anew when it is time again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidings.errors import TidingsError
+from tidings.pipeline.build.index_directory import IndexDirectory
+from tidings.pipeline.build.placement_choice import AUTO, Wishes, executor_cores, executor_memory, partitions_for
+from tidings.pipeline.sinks.mailbox_groups import Made, Regrouping, regroup
+from tidings.pipeline.sources.log_source import read_log
+from tidings.pipeline.streams.index_changes import Base, Snapshot
+from tidings.pipeline.streams.view_change import REPLICATED, Decision, Question, decide, lay_out, made_for
+from tidings.service.data.data_directory import DomainFiles
+from tidings.service.driver.domain_index import DomainIndex
+from tidings.store.log.log_reader import LogReader
+from tidings.store.mailboxes.notifications import MAX_WAITING, Notifications
+from tidings.systems.interface import View
+from tidings.systems.planner.planner import Room
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVERY_SECONDS = 600.0
+LEAST = 5_000  # subscriptions: fewer are matched sooner than an event is sent anywhere, and fill few mailboxes at once
+HISTORY_BYTES = 64 << 20  # of the log's newest events
+SAMPLE = 2_000  # events by which groups are judged and files are made
+BYTES_A_SUBSCRIPTION = 400.0  # of an index that has no file yet
+BATCHES_MIN = 3  # that say how many events a micro-batch has
+
+_log = logging.getLogger("tidings.service")
+
+
+@dataclass(frozen=True, eq=False)
+class Adapting:
+    """How the domains of a driver adapt; they share one thread for it."""
+
+    spark: SparkSession
+    log: Any  # the directory of the log
+    prefix: str  # of the columns of the log that are not attributes
+    every_seconds: float = EVERY_SECONDS
+    placement: str = AUTO  # one that is named is in force however few subscriptions there are, and whatever it costs
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="tidings-adapt"))
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def room(self) -> Room:
+        spark = self.spark
+        partitions = partitions_for(Wishes(), spark.sparkContext.defaultParallelism)
+        return Room(executor_memory(spark), executor_cores(spark), partitions)
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """The files of a View, which a base has from now on."""
+
+    base: Base
+    view: View
+    layout: str
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many events have come in how many micro-batches."""
+
+    events: int = 0
+    batches: int = 0
+
+    def since(self, before: Pace) -> float:
+        """Events a micro-batch; 1 where there were too few to say."""
+        batches = self.batches - before.batches
+        return 1.0 if batches < BATCHES_MIN else max(1.0, (self.events - before.events) / batches)
+
+
+class Adapter:
+    """Adapts one domain. All but what runs in `Adapting.pool` is called by the domain's thread."""
+
+    def __init__(self, adapting: Adapting, files: DomainFiles) -> None:
+        self._adapting = adapting
+        self._files = files
+        self._directory = IndexDirectory(files.index)
+        self._due = time.monotonic() + adapting.every_seconds
+        self._under_way: Future[Any] | None = None
+        self._view: View | None = None  # that is in force
+        self._made_for: int | None = None  # partitions that were asked for when it was made
+        self._paced = Pace()
+        self._events_a_batch = 1.0
+        self.changes = 0  # of the View, since the driver began
+        self.groups = 0  # of mailboxes, as they were last made
+        self.expected_ns = 0.0  # of an event, by the estimate for the View in force
+
+    def opened(self, index: DomainIndex, mailboxes: Notifications) -> None:
+        """What is in force when the domain is opened stays so."""
+        self._view, self.groups, self._under_way = index.view(), mailboxes.groups, None
+        self._made_for = made_for(index.placed)
+
+    @property
+    def partitions(self) -> int | None:
+        """That the stream is to route to; None: nothing is to be routed."""
+        return None if self._view is None else self._view.partitions
+
+    @property
+    def view(self) -> View | None:
+        return self._view
+
+    def look(self, index: DomainIndex, mailboxes: Notifications, pace: Pace) -> bool:
+        """Go on with what is under way, or begin where it is time; answers whether a version was published."""
+        if self._under_way is None:
+            if self._view is not None and index.placed is None:  # so much had changed that there is a new base
+                self._begin(self._build, index.base(), self._view, self._made_for)
+            elif time.monotonic() >= self._due:
+                self._decide(index, pace)
+            return False
+        if not self._under_way.done():
+            return False
+        step, self._under_way = self._under_way, None
+        try:
+            found = step.result()
+        except Exception as error:
+            if not self._adapting.stopped.is_set():  # else Spark is going
+                if isinstance(error, TidingsError):
+                    _log.warning("%s: cannot adapt: %s", self._files.key, error)
+                else:
+                    _log.exception("%s: cannot adapt", self._files.key)
+            self._view, self._made_for = index.view(), made_for(index.placed)
+            return False
+        return self._found(found, index, mailboxes)
+
+    def _found(self, found: Any, index: DomainIndex, mailboxes: Notifications) -> bool:
+        match found:
+            case Decision(pays=True, view=None):
+                _log.info("%s: no View any more: %s", self._files.key, found.why)
+                self._view = self._made_for = None
+                self.expected_ns = found.cost.event_ns
+                self.changes += 1
+                return index.adopt(index.base(), None)
+            case Decision(pays=True, view=view) if view is not None:
+                self.expected_ns = found.cost.event_ns
+                _log.info("%s: a View by %s, epoch %d: %s", self._files.key, view.placement, view.epoch, found.why)
+                self._begin(self._build, index.base_for_a_view(), view, found.made_for)
+            case Decision():
+                self.expected_ns = found.in_force.event_ns
+                _log.info("%s: the View stays: %s", self._files.key, found.why)
+                self._begin(self._group, index.snapshot(), self._events_a_batch)
+            case Built() if index.adopt(found.base, found.layout):
+                self._view, self._made_for = found.view, made_for(found.layout)
+                _log.info("%s: epoch %d is in force", self._files.key, found.view.epoch)
+                self.changes += 1
+                return True
+            case Built():  # of a base that is no more
+                self._begin(self._build, index.base(), found.view, made_for(found.layout))
+            case Regrouping(pays=True):
+                self.groups = mailboxes.group(found.groups)
+                _log.info("%s: mailboxes: %s", self._files.key, found)
+            case _:
+                pass
+        return False
+
+    def _decide(self, index: DomainIndex, pace: Pace) -> None:
+        adapting = self._adapting
+        self._due = time.monotonic() + adapting.every_seconds
+        named = adapting.placement != AUTO
+        came = pace.events > self._paced.events
+        if not came or not index.known or (len(index.known) < LEAST and not named):
+            return  # nothing to adapt to, or nothing that could pay
+        self._events_a_batch, self._paced = pace.since(self._paced), pace
+        if adapting.placement == REPLICATED and self._view is None:
+            self._begin(self._group, index.snapshot(), self._events_a_batch)
+        else:
+            epoch = index.version + 1  # versions only grow, over restarts too
+            given = self._view, self._made_for, self._events_a_batch, epoch
+            self._begin(self._decided, index.snapshot(), *given)
+
+    def _begin(self, step: Callable[..., Any], *given: Any) -> None:
+        self._under_way = self._adapting.pool.submit(self._run, step, *given)
+
+    # ------------------------------------------------------------------ in the pool
+
+    def _run(self, step: Callable[..., Any], *given: Any) -> Any:
+        # A pool of its own among Spark's jobs: the streams' do not queue behind these.
+        self._adapting.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "adapting")
+        return step(*given)
+
+    def _decided(
+        self, snapshot: Snapshot, in_force: View | None, made_for: int | None, events_a_batch: float, epoch: int
+    ) -> Decision | None:
+        events = self._history(snapshot)
+        if events is None:
+            return None
+        size = snapshot.bytes or BYTES_A_SUBSCRIPTION
+        asked = Question(self._adapting.room(), events_a_batch, size, self._adapting.placement, epoch, made_for)
+        return decide(self._table(snapshot.rows), events, snapshot.domain, in_force, asked)
+
+    def _build(self, base: Base, view: View, made_for: int) -> Built:
+        events = self._history(base)
+        sample = None if events is None else _sample(events)
+        return Built(base, view, lay_out(self._adapting.spark, base, view, self._directory, made_for, sample))
+
+    def _group(self, snapshot: Snapshot, events_a_batch: float) -> Regrouping | None:
+        events = self._history(snapshot)
+        if events is None or snapshot.rows.num_rows < LEAST:
+            return None
+        sample = _sample(events)
+        at, ids = snapshot.match(sample)
+        made = Made.of(self._table(snapshot.rows), snapshot.domain)
+        with Notifications(self._files.mailboxes, max_waiting=MAX_WAITING) as mailboxes:
+            return regroup(made, mailboxes, at, ids, events_a_load=round(events_a_batch))
+
+    def _table(self, rows: pa.Table) -> DataFrame:
+        return self._adapting.spark.createDataFrame(rows)
+
+    def _history(self, of: Snapshot | Base) -> DataFrame | None:
+        """The newest events of the domain; None where there are none."""
+        adapting, domain = self._adapting, of.domain
+        with LogReader(adapting.log) as log:
+            end = log.end
+            start = log.kept_from(max_bytes=HISTORY_BYTES)
+            if start >= end or log.advance(start, domain=domain.name, events=1, end=end) == start:
+                return None
+        carry = not (adapting.spark.sparkContext.master or "").startswith("local[")
+        events = read_log(
+            adapting.spark, adapting.log, domain=domain, start=start, end=end, on_error="reject",
+            prefix=adapting.prefix, carry=carry,
+        )  # fmt: skip
+        own = [name for name in events.columns if name.startswith(adapting.prefix)]
+        return events.where(f"{adapting.prefix}rejected IS NULL").drop(*own)
+
+
+def _sample(events: DataFrame) -> pa.Table:
+    return events.limit(SAMPLE).toArrow()

@@ -1,0 +1,177 @@
+"""The index of one domain that has a stream of its own: files, kept at what the catalogue says."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tidings import pipeline
+from tidings.errors import TidingsError
+from tidings.model.domain import Domain
+from tidings.pipeline.build.index_directory import IndexDirectory
+from tidings.pipeline.job_errors import PipelineError
+from tidings.pipeline.sources.version_gate import Covers, forget_covers, write_covers
+from tidings.pipeline.streams.index_changes import Base, IndexChanges, Snapshot, empty_index
+from tidings.pipeline.streams.version_files import describe_version
+from tidings.service.data.data_directory import DomainFiles
+from tidings.service.driver.followed_filters import REASONS_KEPT, FollowedFilters
+from tidings.store.catalogue import Catalogue, FilterRow
+from tidings.store.formats import FormatError
+from tidings.systems.interface import View, view_from_dict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUP = 10_000  # rows of one change
+COMPILED_AT = 50_000  # rows of a new index that are worth a job of Spark
+BASES_KEPT = 2  # compiled versions: one that a query is about to take up must not go
+VIEWED_SHARE = 0.05  # of the subscriptions that may be outside the base when it gets a View
+
+_log = logging.getLogger("tidings.service")
+
+
+class DomainIndex(FollowedFilters):
+    """Holds the filter rows of a domain in an index of files. The gate is closed until they are compared."""
+
+    def __init__(self, files: DomainFiles, catalogue: Catalogue, spark: SparkSession) -> None:
+        super().__init__(files, catalogue)
+        self._spark = spark
+        self._directory = IndexDirectory(files.index)
+        self._changes = IndexChanges(files.index)
+
+    @property
+    def version(self) -> int:
+        return self._directory.current() or 0
+
+    # ------------------------------------------------------------------ Views
+
+    @property
+    def placed(self) -> str | None:
+        """The layout that events are routed by, where the index has one."""
+        return self._changes.placed
+
+    def view(self) -> View | None:
+        """That of this layout."""
+        placed = describe_version(self._directory, self.version).placed
+        return None if placed is None or placed[1].view is None else view_from_dict(placed[1].view)
+
+    def snapshot(self) -> Snapshot:
+        return self._changes.snapshot()
+
+    def base(self) -> Base:
+        return self._changes.base()
+
+    def base_for_a_view(self) -> Base:
+        """The base, made anew where much of the index is not in it: what is not has no part in a View."""
+        self._changes.fold(VIEWED_SHARE, at_least=1)
+        self._forget_bases()
+        return self._changes.base()
+
+    def adopt(self, base: Base, layout: str | None) -> bool:
+        """Have events routed by a layout of a base, or by none, from the next version on; not if there is another base.
+
+        Whoever runs the stream has it take up that version, and calls `forget_views` then.
+        """
+        return self._changes.place(base.number, layout) is not None
+
+    def forget_views(self) -> None:
+        """Remove the layouts that are not in force. A query has links of its own to what it needs."""
+        base = self._changes.base()
+        folder = self._directory.folder(base.number)
+        for path in folder.glob("placed-*.json"):
+            if path.stem != base.placed:
+                layout = self._directory.layout(base.number, path.stem, check=False)
+                path.unlink()
+                for file in () if layout is None else layout.files:
+                    (folder / file.name).unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------ versions
+
+    def _begin(self) -> None:
+        self.files.folder.mkdir(parents=True, exist_ok=True)
+        forget_covers(self.files.index)
+
+    def _covered(self, revision: int) -> None:
+        self.covers = revision
+        write_covers(self.files.index, Covers(self.version, revision))
+        self._changes.fold()  # now that the stream can go on
+        self._forget_bases()
+
+    def _there(self) -> set[int] | None:
+        assert self.domain is not None
+        try:
+            latest = self._directory.latest()
+            if latest is None:
+                return None
+            if Domain.from_json(latest[1].domain) != self.domain:
+                self._changes.apply(domain=self.domain)  # refuses what is more than further attributes
+            return self._numbers()
+        except FormatError:
+            raise  # of another version of Tidings, which is to find it as it was
+        except TidingsError as error:
+            _log.warning("%s: the index is made again: %s", self.files.key, error)
+            return None
+
+    def _numbers(self) -> set[int]:
+        return set(self._changes.ids().to_pylist())
+
+    def _start_over(self, rows: Sequence[FilterRow]) -> None:
+        """An index in place of whatever is there, its versions after all that the stream may have met."""
+        assert self.domain is not None
+        empty_index(self.files.index, self.domain, after=max(self.version, self._last_matched()))
+        self._changes = IndexChanges(self.files.index)
+        if len(rows) < COMPILED_AT:
+            return
+        table = self._spark.createDataFrame(_table(rows))
+        index = pipeline.compile(table, self.files.index, domain=self.domain, placement="replicated")
+        if index.rejected:
+            for reject in index.rejects.limit(REASONS_KEPT).collect():
+                self._reject(reject.id, reject.reason)
+
+    def _last_matched(self) -> int:
+        """The last version that the query has in its own directory."""
+        versions = (self.files.query / "subscriptions").glob("*.json")
+        return max((int(path.stem) for path in versions if path.stem.isdecimal()), default=0)
+
+    def _apply(self, rows: Sequence[FilterRow], remove: set[int]) -> None:
+        """Put rows in, in groups, and take others out with the first of them."""
+        groups = [rows[start : start + GROUP] for start in range(0, len(rows), GROUP)] or [[]]
+        for group in groups:
+            self._put(group, remove)
+            remove = set()
+
+    def _forget_bases(self) -> None:
+        """Remove compiled versions but for the last ones. A query has links of its own to what it needs."""
+        if self._directory.folder(self.version).joinpath("replicated.json").exists():
+            compiled = sorted(int(path.parent.name) for path in self.files.index.glob("[0-9]*/replicated.json"))
+            for number in compiled[:-BASES_KEPT]:
+                shutil.rmtree(self._directory.folder(number), ignore_errors=True)
+
+    def _put(self, rows: Sequence[FilterRow], remove: set[int]) -> None:
+        """One change. What breaks it is found by halves: one row must not keep the others out."""
+        try:
+            self._changes.apply(upsert=_table(rows), remove=remove, fold=False)
+        except (PipelineError, OSError):
+            raise  # the index cannot be written, which is no fault of a row
+        except Exception as error:
+            if len(rows) == 0:
+                raise
+            if len(rows) == 1:
+                _log.exception("%s: filter %d cannot be put in", self.files.key, rows[0].number)
+                self._reject(rows[0].number, f"cannot be compiled: {error}")
+                if remove:
+                    self._put([], remove)
+                return
+            half = len(rows) // 2
+            self._put(rows[:half], remove)
+            self._put(rows[half:], set())
+
+
+def _table(rows: Iterable[FilterRow]) -> pa.Table:
+    rows = list(rows)
+    numbers = pa.array([row.number for row in rows], pa.int64())
+    return pa.table({"id": numbers, "filter": pa.array([row.filter for row in rows], pa.string())})

@@ -1,0 +1,202 @@
+"""The filter rows of one domain that concern events still to come, followed from the catalogue.
+
+Every filter row that can still concern an event is held, under its number, whatever its validity: delivery
+checks that. A row enters when it is committed, before anybody is promised anything, and leaves when the
+stream has passed its end. A filter that cannot be compiled is left out with its reason, and stops no other.
+
+At a start what is held is compared with the catalogue row by row, so that whatever a crash has left half done, or
+somebody has restored from a copy, is put right; from then on only changes are read. Where rows are held is for
+subclasses: an index of files (`driver_index`), or the version of a shared stream (`driver_members`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidings.filter.compile.compiler import compile_filters
+from tidings.model.domain import Domain
+from tidings.service.data.data_directory import DomainFiles
+from tidings.store.catalogue import Catalogue, DomainRow, FilterRow
+
+RETIRED_TOGETHER = 1_000  # rows that have ended, before a version is made only to be without them,
+RETIRE_SECONDS = 20.0  # or so long after the last one
+REASONS_KEPT = 1_000
+
+_log = logging.getLogger("tidings.service")
+
+
+def domain_of(row: DomainRow) -> Domain:
+    """A domain as the log and the index know it: under its key."""
+    defined = Domain.from_json(row.definition)
+    return Domain(row.key, defined.attributes, defined.indices)
+
+
+@dataclass
+class Known:
+    """What is known of a filter row that is, or was, held."""
+
+    subscription: int  # the key of its subscription, which deliveries have
+    valid_to: int | None
+
+
+@dataclass
+class FollowedFilters(ABC):
+    """Follows the catalogue for one domain. Used by one thread."""
+
+    files: DomainFiles
+    catalogue: Catalogue
+    known: dict[int, Known] = field(default_factory=dict)  # by the number of the row; those that have left too
+    rejected: dict[int, str] = field(default_factory=dict)  # why a row is not held
+    aside: dict[int, str] = field(default_factory=dict)  # reasons why rows are left out, whatever they are worth
+    covers: int = -1  # the revision of the domain that the current version has
+    domain: Domain | None = None
+    _ending: dict[int, int] = field(default_factory=dict)  # where rows that are held end
+    _retired: set[int] = field(default_factory=set)  # rows that can leave with the next version
+    _left: list[int] = field(default_factory=list)  # rows that have left it
+    _published: float = 0.0
+
+    def open(self, row: DomainRow, reached: int) -> None:
+        """Hold what the catalogue says, for events from a position on."""
+        self._begin()
+        self.domain = domain_of(row)
+        rows = self.catalogue.changed_filters(row.tenant, row.name, -1)  # after `row` was read
+        self.known = {one.number: Known(one.subscription_key, one.valid_to) for one in rows}
+        self.rejected.clear()
+        self._retired.clear()
+        wanted = {one.number: one for one in rows if one.needed_from(reached) and one.number not in self.aside}
+        self.rejected |= {number: reason for number, reason in self.aside.items() if number in self.known}
+        self._ending = {number: one.valid_to for number, one in wanted.items() if one.valid_to is not None}
+        there = self._there()
+        if there is None:
+            self._start_over(list(wanted.values()))
+            there = self._numbers()
+        missing = [one for number, one in wanted.items() if number not in there and number not in self.rejected]
+        self._change(missing, there - wanted.keys())
+        self._covered(row.revision)
+
+    def follow(self, row: DomainRow) -> bool:
+        """Take in what has changed up to the revision of a domain's row; returns whether anything may have changed.
+
+        The domain itself has to be the one that was opened.
+        """
+        if row.revision <= self.covers:
+            return False
+        changed = self.catalogue.changed_filters(row.tenant, row.name, self.covers)
+        new = []
+        for one in changed:
+            if one.number not in self.known:
+                new.append(one)
+            self.known[one.number] = Known(one.subscription_key, one.valid_to)
+            if one.valid_to is not None and one.number not in self.rejected:
+                self._ending[one.number] = one.valid_to
+        if new:
+            self._replace(new)
+        self._covered(row.revision)
+        return True
+
+    def retire(self, reached: int) -> list[int]:
+        """Remove rows whose end the stream has passed: with the next change, or where they are many.
+
+        Returns the rows that have left since the last call.
+        """
+        for number in [number for number, end in self._ending.items() if end <= reached]:
+            del self._ending[number]
+            self._retired.add(number)
+        waited = time.monotonic() - self._published
+        if self._retired and (len(self._retired) >= RETIRED_TOGETHER or waited > RETIRE_SECONDS):
+            self._replace([])
+            self._covered(self.covers)
+        left, self._left = self._left, []
+        return left
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Forget rows whose subscription is gone, and with it what was waiting."""
+        for number in numbers:
+            self.known.pop(number, None)
+            self.rejected.pop(number, None)
+
+    def in_force(self) -> int:
+        """How many filters have not ended."""
+        return sum(one.valid_to is None for one in list(self.known.values()))
+
+    def numbers_of(self, subscriptions: Iterable[int]) -> dict[int, list[int]]:
+        """The numbers of the rows of subscriptions, by their keys."""
+        wanted = set(subscriptions)
+        found: dict[int, list[int]] = {}
+        for number, one in self.known.items():
+            if one.subscription in wanted:
+                found.setdefault(one.subscription, []).append(number)
+        return found
+
+    # ------------------------------------------------------------------ where rows are held
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The number of the current version."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Called before rows are compared with the catalogue."""
+
+    @abstractmethod
+    def _there(self) -> set[int] | None:
+        """The rows that are held; None if there is nothing to go on from."""
+
+    @abstractmethod
+    def _numbers(self) -> set[int]:
+        """The rows that are held now."""
+
+    @abstractmethod
+    def _start_over(self, rows: Sequence[FilterRow]) -> None:
+        """Hold nothing, or as much of these rows as is convenient; the rest is put in afterwards."""
+
+    @abstractmethod
+    def _apply(self, rows: Sequence[FilterRow], remove: set[int]) -> None:
+        """Put rows in and take others out, as one change or several."""
+
+    @abstractmethod
+    def _covered(self, revision: int) -> None:
+        """What is held covers the catalogue up to this revision."""
+
+    # ------------------------------------------------------------------ changes
+
+    def _change(self, rows: Sequence[FilterRow], remove: Iterable[int]) -> None:
+        leaving = set(remove) & self._numbers() if remove else set[int]()
+        sound = self._sound(rows)
+        if sound or leaving:
+            self._apply(sound, leaving)
+        self._published = time.monotonic()
+
+    def _replace(self, coming: Sequence[FilterRow]) -> None:
+        """Remove those that can leave, and put others in."""
+        self._change(coming, self._retired)
+        self._left += self._retired
+        self._retired = set()
+
+    def _sound(self, rows: Sequence[FilterRow]) -> list[FilterRow]:
+        """The rows whose filters can be read; the others are rejected, each with its reason."""
+        assert self.domain is not None
+        if not rows:
+            return []
+        texts = pa.array([row.filter for row in rows], pa.string())
+        good = np.array([row.number not in self.aside for row in rows])
+        for row in rows:
+            if row.number in self.aside:
+                self._reject(row.number, self.aside[row.number])
+        for place, error in compile_filters(texts, self.domain, on_error="reject").rejects:
+            good[place] = False
+            self._reject(rows[place].number, str(error))
+        return [row for row, is_good in zip(rows, good.tolist(), strict=True) if is_good]
+
+    def _reject(self, number: int, reason: str) -> None:
+        _log.warning("%s: filter %d is left out: %s", self.files.key, number, reason)
+        self._ending.pop(number, None)
+        self.rejected[number] = reason if len(self.rejected) < REASONS_KEPT else "see the driver's log"

@@ -1,0 +1,228 @@
+"""What the gateway asks of Spark: the past matched for one filter, and what a draft filter would have delivered.
+
+A job is a row of the catalogue, which the gateway closes; its answer is a file of the driver's, written in one step:
+
+    {"done": true, …}                        of a replay how many `matches`, of a backtest what `backtest_answer` says
+    {"done": false, "reason": …, "kind": …}  it cannot be done; kind is "request" where who asked can put it right
+
+The request of a replay has number, domain, filter, from and to; that of a backtest domain, filter, and where wanted
+`against` (another filter's text), from and to (positions, or times as text) and samples.
+
+A job whose answer is there is not done again. One that a crash has cut short is, with the same outcome: the
+matches of a replay enter the mailboxes in one transaction, under a name of their own.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidings import pipeline
+from tidings.errors import DomainError, EventError, FilterError, SubscriptionError, TidingsError
+from tidings.filter.syntax.parser import parse_filter
+from tidings.model.domain import Domain
+from tidings.pipeline.job_errors import PipelineError
+from tidings.pipeline.jobs.backtesting import Backtest
+from tidings.pipeline.jobs.past_matches import positions_matched
+from tidings.pipeline.sources.log_source import read_log
+from tidings.service.data.data_directory import replace_json
+from tidings.service.driver.domain_stream import PREFIX, Context
+from tidings.service.driver.followed_filters import domain_of
+from tidings.store.catalogue import JobRow
+from tidings.store.log.log_errors import LogRangeError
+from tidings.store.log.log_reader import LogReader
+from tidings.store.mailboxes.notifications import MAX_WAITING, REPLAY, Notifications
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+AT_ONCE = 2  # jobs: the streams have the same cores
+SAMPLES = 5
+
+_log = logging.getLogger("tidings.service")
+
+
+class Jobs:
+    """Does the jobs that are open, a few at a time, beside the streams."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tidings-job")
+        self._under_way: dict[str, Future[None]] = {}
+        self._stopped = threading.Event()
+
+    def look(self) -> None:
+        """Take up the jobs that have no answer yet."""
+        data = self._context.data
+        self._under_way = {id_: future for id_, future in self._under_way.items() if not future.done()}
+        for job in self._context.catalogue.open_jobs():
+            if job.id not in self._under_way and not data.answer(job.id).exists():
+                self._under_way[job.id] = self._pool.submit(self._answer, job)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, job: JobRow) -> None:
+        if self._is_closed(job):
+            return  # its answer was taken in between two looks
+        try:
+            answer = {"done": True, **_KINDS[job.kind](self._context, job)}
+        except KeyError as error:
+            answer = _refused(f"the job has no {error}, or is of a kind that the driver does not know: {job.kind}")
+        except (DomainError, EventError, FilterError, SubscriptionError, LogRangeError) as error:
+            answer = _refused(str(error))
+        except TidingsError as error:
+            answer = {"done": False, "kind": "service", "reason": str(error)}
+        except Exception as error:
+            if self._stopped.is_set():
+                return  # Spark is going: it is done when the driver is there again
+            _log.exception("job %s failed", job.id)
+            answer = {"done": False, "kind": "service", "reason": f"{type(error).__name__}: {error}"}
+        if (answer["done"] or not self._stopped.is_set()) and not self._is_closed(job):
+            replace_json(self._context.data.answer(job.id), answer, durable=True)
+
+    def _is_closed(self, job: JobRow) -> bool:
+        """Whether nobody waits for it: its subscription was deleted, or somebody has its answer."""
+        found = self._context.catalogue.job(job.id)
+        return found is None or found.closed is not None
+
+
+def _refused(reason: str) -> dict[str, Any]:
+    return {"done": False, "kind": "request", "reason": reason}
+
+
+# ---------------------------------------------------------------------- replay
+
+
+def replay(context: Context, job: JobRow) -> dict[str, Any]:
+    """Match positions [from, to) with one filter, into the mailbox of its row. Done twice it is as done once."""
+    request = job.request
+    domain = _domain(context, job)
+    number, text = int(request["number"]), str(request["filter"])
+    parse_filter(text, domain)  # here, where what is wrong with it is told as such
+    query = f"{REPLAY}{number}"
+    files = context.data.domain(job.tenant, request["domain"])
+    files.folder.mkdir(parents=True, exist_ok=True)  # where the stream has not come to it yet
+    with Notifications(files.mailboxes, max_waiting=MAX_WAITING) as mailboxes:
+        if mailboxes.last_batch(query) is None:
+            events = _events(context, domain, int(request["from"]), int(request["to"]))
+            positions = np.empty(0, np.int64)
+            if events is not None:
+                positions = positions_matched(events, text, domain, prefix=PREFIX)
+            # Nothing is said of how far it came: that is where a stream goes on from that has lost its checkpoint.
+            mailboxes.load([_one_each(positions, number)], query=query, batch=0, version=0, reached={})
+        found = mailboxes.batches(query)[0].notifications
+    return {"matches": found}
+
+
+def _one_each(positions: npt.NDArray[np.int64], number: int) -> pa.Table:
+    """Events that all match one filter row, as a load has them."""
+    starts: Any = pa.array(np.arange(len(positions) + 1), pa.int32())
+    lists = pa.ListArray.from_arrays(starts, pa.array([number] * len(positions), pa.int64()))
+    columns: dict[str, Any] = {"position": pa.array(positions, pa.int64()), "subscriptions": lists}
+    return pa.table(columns)
+
+
+# ---------------------------------------------------------------------- backtest
+
+
+def backtest(context: Context, job: JobRow) -> dict[str, Any]:
+    """What a draft filter would have delivered over a part of the log, beside another filter where one is given."""
+    request = job.request
+    domain = _domain(context, job)
+    with LogReader(context.data.log) as log:
+        start = _place(log, request.get("from"), log.start)
+        end = _place(log, request.get("to"), log.end)
+    events = _events(context, domain, start, end)
+    against = request.get("against")
+    if events is None:
+        return backtest_answer(None, against is not None)
+    fit = events.where(f"{PREFIX}rejected IS NULL").drop(f"{PREFIX}rejected", f"{PREFIX}subscriptions_version")
+    try:
+        made = pipeline.backtest(
+            fit,
+            str(request["filter"]),
+            against=against,
+            time=f"{PREFIX}time",
+            samples=int(request.get("samples", SAMPLES)),
+        )
+    except PipelineError as error:
+        if "has no events" not in str(error):
+            raise
+        return backtest_answer(None, against is not None)
+    return backtest_answer(made, against is not None)
+
+
+def backtest_answer(made: Backtest | None, compared: bool) -> dict[str, Any]:
+    """As the interface has it: counts, the rate over time, a few events, and what differs from the other filter."""
+    if made is None:
+        nothing: dict[str, Any] = {"count": 0, "events": 0, "bucket": None, "rate": [], "samples": []}
+        gone = {"existing": 0, "only_draft": 0, "only_existing": 0, "both": 0, "samples": {}}
+        return {**nothing, "difference": gone if compared else None}
+    told = made.to_dict()
+    samples = {kind: [_sample(event) for event in events] for kind, events in told["samples"].items()}
+    matched = sorted([*samples["only_draft"], *samples["both"]], key=lambda sample: sample["position"])
+    difference = None
+    if compared:
+        counts = told["counts"]
+        difference = {name: counts[name] for name in ("existing", "only_draft", "only_existing", "both")}
+        difference["samples"] = {kind: samples[kind] for kind in ("only_draft", "only_existing")}
+    return {
+        "count": made.counts.draft,
+        "events": made.counts.events,
+        "bucket": made.bucket,
+        "rate": [{"time": row["start"], "count": row["draft"]} for row in told["rate"]],
+        "samples": matched[:SAMPLES] if not compared else matched,
+        "difference": difference,
+    }
+
+
+def _sample(event: dict[str, Any]) -> dict[str, Any]:
+    attributes = {name: value for name, value in event.items() if not name.startswith(PREFIX)}
+    return {"position": event[f"{PREFIX}position"], "time": event[f"{PREFIX}time"], "event": attributes}
+
+
+# ---------------------------------------------------------------------- both
+
+
+def _domain(context: Context, job: JobRow) -> Domain:
+    row = context.catalogue.domain(job.tenant, job.request["domain"])
+    if row is None:
+        raise DomainError(f"domain: there is no '{job.request['domain']}' any more")
+    return domain_of(row)
+
+
+def _events(context: Context, domain: Domain, start: int, end: int) -> DataFrame | None:
+    """The events of a domain at positions [start, end), those that retention has left; None where there are none."""
+    with LogReader(context.data.log) as log:
+        start, end = max(start, log.start), min(end, log.end)
+        if start >= end or log.advance(start, domain=domain.name, events=1, end=end) == start:
+            return None
+    carry = not (context.spark.sparkContext.master or "").startswith("local[")
+    return read_log(
+        context.spark, context.data.log, domain=domain, start=start, end=end, on_error="reject", prefix=PREFIX,
+        carry=carry,
+    )  # fmt: skip
+
+
+def _place(log: LogReader, given: int | str | None, default: int) -> int:
+    """A position as given, or that of a time."""
+    if given is None:
+        return default
+    if isinstance(given, int):
+        return given
+    time = dt.datetime.fromisoformat(given)
+    return log.position_at(time if time.tzinfo else time.replace(tzinfo=dt.UTC))
+
+
+_KINDS: dict[str, Callable[[Context, JobRow], dict[str, Any]]] = {"replay": replay, "backtest": backtest}

@@ -1,0 +1,1 @@
+"""The gateway: HTTP in front, the log and the mailboxes behind."""

@@ -1,0 +1,138 @@
+"""How events come over HTTP: CloudEvents 1.0 (binary, structured, batched), plain JSON, and JSON lines.
+
+    application/cloudevents+json         one CloudEvent
+    application/cloudevents-batch+json   an array of them
+    application/json with ce- headers    a CloudEvent whose data is the body and whose attributes are the headers
+    application/json                     one event, or an array of events: records, or CloudEvents
+    application/x-ndjson                 one event a line
+    application/xml and the like         a document, or the items of a feed: see xml_bodies
+
+Each becomes the event as an object and as the text that the log keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.datastructures import Headers
+
+from tidings.model.event_values import Misfit, fit, shown
+from tidings.model.types import TIMESTAMP
+from tidings.service.gateway.json_bodies import BodyLimits, Events, event_lines, many_events, one_event
+from tidings.service.gateway.problems import Problem, pointer_to
+from tidings.service.gateway.quick_json import Exact
+from tidings.service.gateway.xml_bodies import XML, is_xml, with_xml_data, xml_events
+
+ONE, BATCH, PLAIN = "application/cloudevents+json", "application/cloudevents-batch+json", "application/json"
+LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+MEDIA_TYPES = (PLAIN, ONE, BATCH, LINES[0], XML)
+
+_NAME = re.compile(r"[a-z0-9]{1,20}")
+_REQUIRED = ("id", "source", "type")
+
+
+def read_published(kind: str, headers: Headers, body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
+    """The events of a body of some media type, strictly read; numbers that are not of `exact` may be floats."""
+    if kind == PLAIN or kind in LINES:
+        if "ce-specversion" in headers:
+            if kind != PLAIN:
+                raise _binary_type(kind)
+            return _binary(headers, body, limits)
+        if kind in LINES:
+            events = event_lines(body, limits, exact)
+            many = True
+        else:
+            many = body.lstrip(b" \t\r\n").startswith(b"[")
+            events = many_events(body, limits, exact) if many else one_event(body, limits)
+        for row, event in enumerate(events.objects):
+            if "specversion" in event and "time" in event:
+                _check_time(event, row if many else None)
+        return events
+    if kind == ONE:
+        events = one_event(body, limits)
+        check_cloud_event(events.objects[0], None)
+        return with_xml_data(events, many=False)
+    if kind == BATCH:
+        events = many_events(body, limits, exact)
+        for row, event in enumerate(events.objects):
+            check_cloud_event(event, row)
+        return with_xml_data(events, many=True)
+    if is_xml(kind):
+        attributes = _attributes(headers, kind) if "ce-specversion" in headers else None
+        return xml_events(kind, body, attributes, limits)
+    if "ce-specversion" in headers:
+        raise _binary_type(kind)
+    raise Problem(415, "media-type", f"the media type '{kind[:80]}' is not taken; send one of {', '.join(MEDIA_TYPES)}")
+
+
+def check_cloud_event(event: Mapping[str, Any], row: int | None) -> None:
+    """Refuse what calls itself a CloudEvent and is none."""
+    if event.get("specversion") != "1.0":
+        raise _wrong("specversion", f"a CloudEvent has specversion '1.0', not {shown(event.get('specversion'))}", row)
+    for name in _REQUIRED:
+        if not isinstance(event.get(name), str) or not event[name]:
+            raise _wrong(name, f"a CloudEvent needs '{name}', a text that is not empty", row)
+    if "time" in event:
+        _check_time(event, row)
+
+
+def _check_time(event: Mapping[str, Any], row: int | None) -> None:
+    time = event["time"]
+    if time is None:
+        return
+    try:
+        if not isinstance(time, str):
+            raise Misfit(f"{shown(time)} is no time")
+        # CloudEvents' times may be finer than ours; only what they mean has to be clear.
+        fit(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", time), TIMESTAMP)
+    except Misfit as misfit:
+        raise _wrong("time", f"a CloudEvent's time is RFC 3339 with an offset: {misfit}", row) from None
+
+
+def _binary(headers: Headers, body: bytes, limits: BodyLimits) -> Events:
+    """The attributes are in headers; the body is the data."""
+    event = _attributes(headers, PLAIN)
+    data = one_event(body, limits)
+    head = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    event["data"] = data.objects[0]
+    return Events([event], [f'{head[:-1]},"data":{data.texts[0]}}}'])
+
+
+def _attributes(headers: Headers, kind: str) -> dict[str, Any]:
+    """The attributes of a CloudEvent in headers named ce-…, percent-encoded where they are not ASCII."""
+    event: dict[str, Any] = {}
+    for name, value in headers.items():
+        if not name.startswith("ce-"):
+            continue
+        attribute = name[3:]
+        if not _NAME.fullmatch(attribute) or attribute == "data":
+            raise _header(name, "no CloudEvents attribute has such a name")
+        try:
+            event[attribute] = unquote(value, errors="strict")
+        except UnicodeDecodeError:
+            raise _header(name, "its percent-encoding is not UTF-8") from None
+        if not event[attribute].isprintable():
+            raise _header(name, "it has characters that nobody can print")
+    event["datacontenttype"] = kind
+    try:
+        check_cloud_event(event, None)
+    except Problem as problem:
+        problem.detail += f" (the header ce-{(problem.pointer or '/')[1:]})"
+        raise
+    return event
+
+
+def _binary_type(kind: str) -> Problem:
+    return Problem(415, "media-type", f"a CloudEvent's data is a JSON object or XML here, and this is '{kind[:80]}'")
+
+
+def _header(name: str, why: str) -> Problem:
+    return Problem(400, "event", f"the header {name[:60]}: {why}", pointer=pointer_to(name[3:63]))
+
+
+def _wrong(name: str, detail: str, row: int | None) -> Problem:
+    return Problem(400, "event", detail, pointer=pointer_to(name) if row is None else pointer_to(row, name))

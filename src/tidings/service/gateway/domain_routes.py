@@ -1,0 +1,131 @@
+"""Routes: what events look like, and publishing them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tidings.errors import DomainError
+from tidings.filter.compile.compiler import compile_filters
+from tidings.model.domain import Domain
+from tidings.model.event_values import kind_of
+from tidings.service.data.data_directory import NAME, domain_key
+from tidings.service.gateway import openapi
+from tidings.service.gateway.gateway_context import Context
+from tidings.service.gateway.problems import Problem, invalid, missing
+from tidings.service.gateway.subscription_forms import refuse_unknown, written_time
+from tidings.store.catalogue import DomainRow
+
+_FIELDS = ("name", "attributes", "indices")
+
+
+def router(context: Context) -> APIRouter:
+    routes = APIRouter(prefix="/v1/domains", tags=["domains"])
+
+    @routes.get("", summary="The tenant's domains", responses=openapi.answers())
+    async def listed(request: Request) -> Response:
+        tenant = await context.tokens.tenant(request)
+        rows = await context.ask(context.catalogue.domains, tenant)
+        return JSONResponse({"domains": [written_domain(row) for row in rows]})
+
+    @routes.get("/{domain}", summary="A domain", responses=openapi.answers())
+    async def found(request: Request, domain: str) -> Response:
+        tenant = await context.tokens.tenant(request)
+        known = await context.domains.required(tenant, domain)
+        return JSONResponse(written_domain(known.row))
+
+    @routes.put(
+        "/{domain}", summary="Describe a domain, or confirm one that was inferred",
+        openapi_extra=openapi.body(openapi.DOMAIN),
+        responses=openapi.answers(409, 413, 415, _201="Described", _200="Described anew"),
+    )  # fmt: skip
+    async def put(request: Request, domain: str) -> Response:
+        tenant = await context.tokens.tenant(request)
+        body = await context.json(request, tenant)
+        described = read_domain(domain, body)
+        domain_key(tenant, domain)
+        row, new = await context.domains.describing(tenant, domain, partial(_put, context, tenant, described))
+        location = {"Location": f"/v1/domains/{domain}"} if new else None
+        return JSONResponse(written_domain(row), 201 if new else 200, location)
+
+    @routes.delete(
+        "/{domain}", summary="Remove a domain that has no subscriptions", status_code=204,
+        responses=openapi.answers(409),
+    )  # fmt: skip
+    async def deleted(request: Request, domain: str) -> Response:
+        tenant = await context.tokens.tenant(request)
+        gone = bool(NAME.fullmatch(domain)) and await context.ask(context.catalogue.delete_domain, tenant, domain)
+        if not gone:
+            raise missing("domain", domain)
+        context.domains.removed(tenant, domain)
+        context.mailboxes.forget(domain_key(tenant, domain))
+        context.lag.forget(domain_key(tenant, domain))
+        return Response(status_code=204)
+
+    @routes.post(
+        "/{domain}/events", summary="Publish events", tags=["events"], openapi_extra=openapi.events_body(),
+        responses=openapi.answers(409, 413, 415, 429, _200="The positions of the events, which are on the disk"),
+    )  # fmt: skip
+    async def published(request: Request, domain: str) -> Response:
+        return await publish(context, request, domain)
+
+    return routes
+
+
+async def publish(context: Context, request: Request, domain: str) -> Response:
+    """Append the events of a request to a domain of its tenant."""
+    return await context.publisher.publish(request, await context.tokens.tenant(request), domain)
+
+
+def read_domain(name: str, body: dict[str, Any]) -> Domain:
+    """The domain of a body, whose numbers are exact."""
+    refuse_unknown(body, _FIELDS)
+    if body.get("name", name) != name:
+        raise invalid(f"the name in the address is '{name}'; leave it out here, or give the same", "/name")
+    if not isinstance(body.get("attributes"), list) or not body["attributes"]:
+        given = "nothing" if "attributes" not in body else kind_of(body["attributes"])
+        raise invalid(f"attributes are a list of objects with name and type, not {given}", "/attributes")
+    try:
+        return Domain.from_json({**body, "name": name})
+    except DomainError as error:
+        raise Problem(422, "domain", str(error), pointer="/attributes") from None
+
+
+def written_domain(row: DomainRow) -> dict[str, Any]:
+    definition = json.loads(row.definition)
+    return {
+        **definition,
+        "name": row.name,
+        "inferred": row.inferred,
+        "created": written_time(row.created),
+        "updated": written_time(row.updated),
+    }
+
+
+def _put(context: Context, tenant: str, described: Domain) -> tuple[DomainRow, bool]:
+    """Have a domain as it is described, unless filters speak of what it then has no more."""
+    before = context.catalogue.domain(tenant, described.name)
+    if before is not None:
+        _refuse_to_break(context, tenant, described)
+    row = context.catalogue.put_domain(tenant, described.name, described.to_json(), inferred=False)
+    return row, before is None
+
+
+def _refuse_to_break(context: Context, tenant: str, described: Domain) -> None:
+    filters = context.catalogue.filters_of(tenant, described.name, from_position=context.reader.end)
+    rejects = compile_filters([row.filter for row in filters], described, on_error="reject").rejects
+    if rejects:
+        row, error = rejects[0]
+        others = f", and {len(rejects) - 1} more" if len(rejects) > 1 else ""
+        raise Problem(
+            409,
+            "conflict",
+            f"the filter of subscription '{filters[row].subscription}'{others} cannot be had with these attributes: "
+            f"{error}; change or delete it first",
+            pointer="/attributes",
+        )

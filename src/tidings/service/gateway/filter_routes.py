@@ -1,0 +1,163 @@
+"""Routes: what a filter makes of one event, or of the past."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tidings.errors import DomainError, EventError
+from tidings.filter.syntax.parser import parse_filter
+from tidings.matching.explain.explanation import explain
+from tidings.model.event import read_record
+from tidings.model.event_values import kind_of
+from tidings.model.infer import infer_domain
+from tidings.service.data.data_directory import read_json
+from tidings.service.gateway import openapi
+from tidings.service.gateway.gateway_context import Context
+from tidings.service.gateway.problems import Problem, invalid, missing
+from tidings.service.gateway.publishing import misfit
+from tidings.service.gateway.subscription_forms import read_datetime, read_filter, read_position, refuse_unknown
+from tidings.store.catalogue import JobRow
+
+BACKTEST = "backtest"
+
+
+def router(context: Context) -> APIRouter:
+    routes = APIRouter(prefix="/v1", tags=["filters"])
+    adding = asyncio.Lock()  # so that nobody has one more than is counted
+
+    @routes.post(
+        "/filters:test", summary="What a filter makes of one event, and why", openapi_extra=openapi.body(openapi.TEST),
+        responses=openapi.answers(413, 415),
+    )  # fmt: skip
+    async def test(request: Request) -> Response:
+        tenant = await context.tokens.tenant(request)
+        body = await context.json(request, tenant)
+        refuse_unknown(body, ("domain", "filter", "event"))
+        text, event = read_filter(body.get("filter")), body.get("event")
+        if not isinstance(event, dict):
+            raise invalid(f"an event is an object, and this is {kind_of(event)}", "/event")
+        if "domain" in body:
+            domain = (await context.domains.required(tenant, body["domain"], pointer="/domain")).domain
+        else:
+            try:
+                domain = infer_domain([event])
+            except DomainError as error:
+                raise invalid(str(error), "/event") from None
+        return await context.ask(_test, text, event, domain)
+
+    @routes.post(
+        "/filters:backtest", summary="What a filter would have delivered of the past, on Spark",
+        openapi_extra=openapi.body(openapi.BACKTEST),
+        responses=openapi.answers(413, 415, _200="The answer", _202="Under way: ask at Location"),
+    )  # fmt: skip
+    async def backtest(request: Request) -> Response:
+        tenant = await context.tokens.tenant(request)
+        body = await context.json(request, tenant)
+        refuse_unknown(body, ("domain", "filter", "from", "to", "compare"))
+        text = read_filter(body.get("filter"))
+        known = await context.domains.required(tenant, body.get("domain"), pointer="/domain")
+        await context.ask(parse_filter, text, known.domain)
+        wanted: dict[str, Any] = {"domain": known.row.name, "filter": text}
+        for name in ("from", "to"):
+            if body.get(name) is not None:
+                wanted[name] = await context.ask(_place, context, body[name], f"/{name}")
+        if wanted.get("from", 0) > wanted.get("to", 1 << 62):
+            raise invalid("the end is before the beginning", "/to")
+        if body.get("compare") is not None:
+            wanted["against"] = await _filter_of(context, tenant, body["compare"], known.row.name)
+        async with adding:
+            context.use.note(tenant, "backtests", await context.ask(backtests_under_way, context, tenant))
+            context.use.expect_below(tenant, "backtests")
+            job = await context.ask(context.catalogue.add_job, BACKTEST, tenant, wanted)
+        return await _answered(context, tenant, job, context.settings.backtest_wait_seconds)
+
+    @routes.get(
+        "/jobs/{id}", summary="The answer to a backtest", tags=["filters"],
+        responses=openapi.answers(_200="The answer", _202="Under way: ask again"),
+    )  # fmt: skip
+    async def job(request: Request, id: str) -> Response:
+        tenant = await context.tokens.tenant(request)
+        return await _answered(context, tenant, id, 0.0)
+
+    return routes
+
+
+def backtests_under_way(context: Context, tenant: str) -> int:
+    """How many backtests of a tenant the driver has not answered."""
+    jobs = [job.id for job in context.catalogue.open_jobs() if (job.kind, job.tenant) == (BACKTEST, tenant)]
+    return sum(not context.data.answer(id).exists() for id in jobs)
+
+
+def _test(text: str, event: dict[str, Any], domain: Any) -> Response:
+    tree = parse_filter(text, domain)
+    try:
+        record = read_record(event, domain)
+    except EventError as error:
+        problem = misfit(error, [event], False)
+        problem.pointer = "/event" + (problem.pointer or "")
+        raise problem from None
+    explanation = explain(tree, record, text=text)
+    return JSONResponse(
+        {"matches": explanation.reason.outcome, "explanation": explanation.to_dict(), "text": str(explanation)}
+    )
+
+
+async def _filter_of(context: Context, tenant: str, id: object, domain: str) -> str:
+    row = await context.subscriptions.required(tenant, id if isinstance(id, str) else "", pointer="/compare")
+    if row.domain != domain:
+        raise invalid(f"this subscription is of the domain '{row.domain}'", "/compare")
+    return row.filter
+
+
+async def _answered(context: Context, tenant: str, id: str, wait: float) -> Response:
+    """The answer to a job, as soon as it is there; 202 where it takes longer than somebody waits."""
+    deadline = asyncio.get_running_loop().time() + wait
+    while True:
+        row: JobRow | None = await context.ask(_closed, context, id, tenant)
+        if row is None or row.kind != BACKTEST:
+            raise missing("job", id)
+        if row.closed is not None:
+            return _told(row)
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0 or context.pulling.closing:
+            return JSONResponse({"job": id, "state": "under way"}, 202, {"Location": f"/v1/jobs/{id}"})
+        await asyncio.sleep(min(left, 0.1))
+
+
+def _place(context: Context, value: object, pointer: str) -> int:
+    """A position, or that of the first event at a time or later."""
+    if isinstance(value, str):
+        moment: dt.datetime = read_datetime(value, pointer)
+        return context.reader.position_at(moment)
+    return min(read_position(value, pointer), context.reader.end)
+
+
+def _closed(context: Context, id: str, tenant: str) -> JobRow | None:
+    """A job as it is now; an answer that the driver has written is taken in."""
+    if not id.isascii() or len(id) > 64 or not id.replace("_", "").isalnum():
+        return None
+    job = context.catalogue.job(id, tenant)
+    if job is not None and job.kind == BACKTEST and job.closed is None:
+        path = context.data.answer(id)
+        answer = read_json(path)
+        if answer is not None:
+            context.catalogue.close_job(id, answer)
+            path.unlink(missing_ok=True)
+            job = context.catalogue.job(id, tenant)
+    return job
+
+
+def _told(job: JobRow) -> Response:
+    answer = dict(job.answer or {"done": False, "reason": "the job was given up"})
+    if answer.pop("done", False):
+        return JSONResponse(answer)
+    reason = str(answer.get("reason", "it is not known why"))
+    if answer.get("kind") == "request":
+        raise Problem(422, "backtest", reason)
+    raise Problem(503, "backtest", f"the backtest failed: {reason}", headers={"Retry-After": "10"})

@@ -1,0 +1,145 @@
+"""Publishing: from a request's body to positions in the log, which are on the disk when they are answered.
+
+    body ─► strict JSON ─► CloudEvents or records ─► fit their domain ─► Log.submit ─► positions
+
+What is past a bound is refused before it is read further: the service's memory holds so many bodies, the log
+so many bytes that wait for the disk, and the driver may be so many events behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidings.errors import EventError
+from tidings.model.attribute import parse_path
+from tidings.model.event import read_events, read_record
+from tidings.service.gateway.cloudevents import read_published
+from tidings.service.gateway.driver_lag import Lag
+from tidings.service.gateway.gateway_metrics import Metrics
+from tidings.service.gateway.gateway_settings import Settings
+from tidings.service.gateway.json_bodies import Events
+from tidings.service.gateway.known_domains import KnownDomain, KnownDomains
+from tidings.service.gateway.problems import Problem, busy, pointer_to
+from tidings.service.gateway.request_bodies import Bodies, media_type
+from tidings.service.gateway.tenant_use import TenantUse
+from tidings.service.gateway.xml_bodies import FEEDS
+from tidings.store.log.log_errors import LogConflictError, LogError
+from tidings.store.log.log_writer import Log
+from tidings.store.log.page import MIN_COLUMNS_EVENTS
+
+
+class Publisher:
+    """Appends what is published."""
+
+    def __init__(
+        self, log: Log, domains: KnownDomains, bodies: Bodies, lag: Lag, use: TenantUse, metrics: Metrics,
+        settings: Settings, executor: Executor,
+    ) -> None:  # fmt: skip
+        self._log = log
+        self._domains = domains
+        self._bodies = bodies
+        self._lag = lag
+        self._use = use
+        self._metrics = metrics
+        self._settings = settings
+        self._executor = executor
+        self.broken: LogError | None = None  # after which nothing is written any more
+
+    async def publish(self, request: Request, tenant: str, name: str) -> Response:
+        """Append the events of a request, all or none, and answer their positions."""
+        began = time.perf_counter()
+        settings = self._settings
+        kind = media_type(request)
+        with self._bodies.held(tenant) as held:
+            body = await self._bodies.read(request, settings.max_batch_bytes, held)
+            domain = self._domains.remembered(tenant, name) or await self._domains.find(tenant, name)
+            self._refuse_if_behind(tenant, domain, len(body))
+            # A large body in a thread of its own: others, and the streams, are not to wait for it.
+            apart = len(body) > settings.threaded_bytes or kind in FEEDS
+            exact = None if domain is None else domain.exact
+            read = await self._do(apart, read_published, kind, request.headers, body, settings.body_limits, exact)
+            if not read.objects:
+                return _answer([])
+            if (more := sum(map(len, read.texts)) - len(body)) > 0:  # of a feed, whose items repeat its head
+                held.grow(more)
+            if domain is None:
+                domain = await self._domains.inferred(tenant, name, read.objects)
+            many = len(read.objects) > 1 or _is_many(kind, body)
+            try:
+                future = await self._do(apart, self._submit, read, domain, many)
+                positions: list[int] = await asyncio.wrap_future(future)
+            except LogError as error:
+                if type(error) is LogError:  # of no kind that passes: the log has to be opened again
+                    self.broken = error
+                    raise busy(str(error), retry_after=5) from None
+                if not isinstance(error, LogConflictError):
+                    self._metrics.refused("log")
+                    raise
+                pointer = pointer_to(error.row) if many else None
+                raise Problem(409, "conflict", str(error), pointer=pointer, position=error.position) from None
+        self._lag.appended(domain.key, max(positions) + 1, len(positions), len(body))
+        self._metrics.published(len(positions), len(body), time.perf_counter() - began)
+        return _answer(positions)
+
+    async def _do(self, apart: bool, work: Any, *values: Any) -> Any:
+        if not apart:
+            return work(*values)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
+
+    def _submit(self, events: Events, domain: KnownDomain, many: bool) -> Future[list[int]]:
+        """Check events against their domain, and have them written."""
+        objects = events.objects
+        try:
+            if len(objects) >= MIN_COLUMNS_EVENTS:
+                return self._log.submit(read_events(objects, domain.domain), texts=events.texts)
+            # For a few events columns cost more than they save, and a page this small keeps none.
+            for row, event in enumerate(objects):
+                try:
+                    read_record(event, domain.domain)
+                except EventError as error:
+                    raise EventError(error.reason, row=row, attribute=error.attribute) from None
+            if not domain.domain.has_cloud_events:  # what the log would take for an identity is an attribute here
+                return self._log.submit(read_events(objects, domain.domain), texts=events.texts)
+            return self._log.submit(objects, domain=domain.key, texts=events.texts)
+        except EventError as error:
+            raise misfit(error, objects, many, in_data=domain.domain.has_cloud_events) from None
+
+    def _refuse_if_behind(self, tenant: str, domain: KnownDomain | None, size: int) -> None:
+        self._use.expect_below(tenant, "waiting_bytes", size)
+        lag = 0 if domain is None else self._lag.of(domain.key)
+        if lag > self._settings.max_lag_events:
+            self._metrics.refused("lag")
+            raise busy(
+                f"{lag:,} events of this domain wait to be matched, and the bound is "
+                f"{self._settings.max_lag_events:,}; publish again later",
+                status=429,
+                retry_after=5,
+                limit="max_lag_events",
+                value=self._settings.max_lag_events,
+            )
+
+
+def misfit(error: EventError, objects: list[dict[str, Any]], many: bool, *, in_data: bool = True) -> Problem:
+    """An event that does not fit its domain, with the place of the value."""
+    row = error.row or 0
+    event = objects[row]
+    parts: list[str | int] = [row] if many else []
+    if error.attribute is not None:
+        of_envelope = error.reason.startswith("a CloudEvent")  # which `record_of` found, before the record
+        parts += ["data"] if "specversion" in event and not of_envelope and in_data else []
+        parts += parse_path(error.attribute)
+    return Problem(400, "event", str(error), pointer=pointer_to(*parts) if parts else None)
+
+
+def _is_many(kind: str, body: bytes) -> bool:
+    return "batch" in kind or kind in FEEDS or "ndjson" in kind or "jsonl" in kind or body.lstrip()[:1] == b"["
+
+
+def _answer(positions: list[int]) -> Response:
+    return Response(f'{{"positions":[{",".join(map(str, positions))}]}}', media_type="application/json")

@@ -1,0 +1,206 @@
+"""How long events are kept: as long as the operator wants, and beyond that as long as anybody needs them, up to a cap.
+
+    position   0 …                                                  end
+               │ removed │ given up │ needed       │ wanted            │
+                                    ▲              ▲
+                             the cap, or the    the first that the
+                             first needed       operator's limits keep
+
+An event is needed as long as a stream has not matched it, a history or a backtest that was asked for has not
+read it, or a notification of it waits to be acknowledged. A subscriber who stays away so holds the log; the
+service says who it is. Nobody holds it for ever: beyond so many bytes for a tenant, or so long, the oldest
+notifications of subscribers who stay away become dead letters, and a stream that does not run is not waited for. Dead
+letters hold nothing: their events are there for as long as others are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from functools import partial
+from typing import NamedTuple
+
+from tidings.service.gateway.background import Background
+from tidings.service.gateway.driver_lag import Lag
+from tidings.service.gateway.quotas import Quotas
+from tidings.service.gateway.retention_limits import HeldLimits, Limits
+from tidings.service.gateway.waiting_notifications import Mailboxes, domain_key_of
+from tidings.store.catalogue import Catalogue, SubscriptionRow
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.deliveries import Deliveries
+
+_SAID = 20  # of those who are not waited for, in the log
+_AT_ONCE = 10_000  # notifications that are given up in one transaction
+_logger = logging.getLogger(__name__)
+
+
+HELD = "the event was removed from the log: too much of it, or for too long, was kept for notifications of this tenant \
+that nobody acknowledged"
+
+
+class Need(NamedTuple):
+    """The first position that somebody needs, and who."""
+
+    position: int
+    who: str
+    tenant: str
+    give_up: Callable[[int], None] | None = None  # all before a position; None: there is nothing to be noted
+    insists: bool = False  # it is met, whatever it takes: a stream that runs
+
+
+class Retention:
+    """Removes from the log what is past its limits and needed by nobody."""
+
+    def __init__(
+        self, log: Log, catalogue: Catalogue, mailboxes: Mailboxes, deliveries: Deliveries, lag: Lag, limits: Limits,
+        held: HeldLimits, quotas: Quotas, seconds: float, executor: Executor,
+    ) -> None:  # fmt: skip
+        self._log = log
+        self._catalogue = catalogue
+        self._mailboxes = mailboxes
+        self._deliveries = deliveries
+        self._lag = lag
+        self._limits = limits
+        self._held = held
+        self._quotas = quotas
+        self._executor = executor
+        self._background = Background("retention", seconds, self._once)
+        self._began = time.monotonic()
+        self._up: dict[str, float] = {}  # by domain, when its stream was last seen to run, or first looked for
+        self._reached: dict[str, tuple[int, int]] = {}  # what was told the last time: the driver's process, a position
+        # Who asks for history holds this: what they were told that there is stays until it is known what they need.
+        self.lock = threading.Lock()
+        self.held_by: Need | None = None  # who keeps the log from being shorter
+        self.held_bytes: dict[str, int] = {}  # by tenant: what the log has because of its needs
+        self.given_up: list[Need] = []  # those that are not waited for any more
+
+    def start(self) -> None:
+        if self._limits != Limits():
+            self._background.start()
+
+    async def stop(self) -> None:
+        await self._background.stop()
+
+    async def _once(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, self.once)
+
+    def once(self) -> int:
+        """Remove what can be; answers the position that the log begins at now."""
+        with self.lock:
+            wanted = self._log.kept_from(max_age=self._limits.max_age, max_bytes=self._limits.max_bytes)
+            start = self._log.start
+            matched = list(self._matched())
+            if wanted <= start:
+                self.held_by, self.held_bytes, self.given_up = None, {}, []
+                return start
+            needs = [*matched, *self._asked_for(), *self._redriven(), *self._waiting(wanted)]
+            needs = self._within_bounds([need for need in needs if need.position < wanted], wanted)
+            self.held_by = min(needs, key=lambda need: need.position, default=None)
+            first = wanted if self.held_by is None else self.held_by.position
+            kept = self._log.retain(from_position=max(start, first))
+        if kept > start:
+            _logger.info("the log begins at position %d now, and began at %d", kept, start)
+        return kept
+
+    def _within_bounds(self, needs: list[Need], wanted: int) -> list[Need]:
+        """The needs that are met, each from the first position that it may hold; the rest of them is given up."""
+        age = (self._limits.max_age or dt.timedelta()) + self._held.max_age
+        oldest = self._log.position_at(dt.datetime.now(dt.UTC) - age)
+        first: dict[str, int] = {}  # that each tenant needs
+        for need in needs:
+            first[need.tenant] = min(need.position, first.get(need.tenant, need.position))
+        self.held_bytes = {tenant: self._log.bytes_between(place, wanted) for tenant, place in sorted(first.items())}
+        floors = dict.fromkeys(first, oldest)
+        for tenant, size in self.held_bytes.items():
+            most = self._quotas.of(tenant).held_log_bytes
+            if size > most:
+                floors[tenant] = max(oldest, self._log.position_of_newest(most, before=wanted))
+        if time.monotonic() - self._began < self._held.grace_seconds:
+            floors = dict.fromkeys(first, 0)  # nobody had the time yet to come back
+        met: list[Need] = []
+        excess: list[Need] = []
+        for need in needs:
+            (met if need.insists or need.position >= floors[need.tenant] else excess).append(need)
+        first_met = min((need.position for need in met), default=wanted)  # where that is before, nothing is gained
+        self.given_up = [need for need in excess if need.position < first_met]
+        for need in self.given_up[:_SAID]:
+            _logger.error(
+                "log: the events from position %d on are not kept any longer though %s: too much of the log, or for "
+                "too long, was held for the tenant %s, one of %d that are not waited for",
+                need.position, need.who, need.tenant, len(self.given_up),
+            )  # fmt: skip
+        for need in self.given_up:
+            if need.give_up is not None:
+                need.give_up(min(floors[need.tenant], first_met))
+        return met + [need._replace(position=max(need.position, floors[need.tenant])) for need in excess]
+
+    def _matched(self) -> Iterator[Need]:
+        """What every stream has done with.
+
+        A query that is started again may read its last micro-batch once more, all of which lies before what
+        it had told. So what counts is what it told the time before, if it has been running since.
+        """
+        process = self._lag.status.get("pid") if self._lag.driver == "running" else None
+        told: dict[str, tuple[int, int]] = {}
+        for row in self._catalogue.domains():
+            before = self._reached.get(row.key)
+            if isinstance(process, int) and self._lag.domain(row.key).get("state") == "running":
+                told[row.key] = (process, self._lag.reached(row.key))
+            settled = before[1] if before is not None and row.key in told and before[0] == process else -1
+            now = time.monotonic()
+            if row.key in told:
+                self._up[row.key] = now
+            down = now - self._up.setdefault(row.key, now)
+            said = f"the stream of {row.key} has not told that it is further"
+            yield Need(settled, said, row.tenant, insists=row.key in told or down < self._held.grace_seconds)
+        self._reached = told
+
+    def _asked_for(self) -> Iterator[Need]:
+        """Histories that are being replayed or backtested."""
+        for job in self._catalogue.open_jobs():
+            start = job.request.get("from")
+            if isinstance(start, int):
+                yield Need(start, f"a {job.kind} of {job.tenant} is under way", job.tenant)
+        for row in self._catalogue.unfinished():
+            if row.replay_from is not None:
+                said = f"the history of subscription {row.tenant}/{row.subscription} is asked for"
+                yield Need(row.replay_from, said, row.tenant)
+
+    def _redriven(self) -> Iterator[Need]:
+        keys = self._deliveries.with_redriven()
+        owners = self._catalogue.by_key(keys)
+        for key in keys:
+            for position in self._deliveries.redriven(key, limit=1):
+                tenant = owners[key].tenant if key in owners else ""
+                said = "a dead letter is to be delivered once more"
+                yield Need(position, said, tenant, partial(self._give_redriven_up, key))
+
+    def _give_redriven_up(self, key: int, before: int) -> None:
+        while found := [position for position in self._deliveries.redriven(key, limit=_AT_ONCE) if position < before]:
+            for position in found:
+                self._deliveries.dead(key, position, HELD)
+
+    def _waiting(self, wanted: int) -> Iterator[Need]:
+        """Notifications that nobody has acknowledged, of events that would be removed."""
+        for domain in self._catalogue.domains():
+            numbers = self._mailboxes.waiting_before(domain.key, wanted)
+            rows = {row.key: row for row in self._catalogue.by_filter(numbers).values()} if numbers else {}
+            for row in rows.values():
+                assert domain_key_of(row) == domain.key
+                for position in self._mailboxes.positions(row, self._deliveries.cursor(row.key), 1):
+                    if position < wanted:
+                        said = f"subscription {row.tenant}/{row.id} has not acknowledged it"
+                        yield Need(position, said, row.tenant, partial(self._give_notifications_up, row))
+
+    def _give_notifications_up(self, row: SubscriptionRow, before: int) -> None:
+        while True:
+            waiting = self._mailboxes.positions(row, self._deliveries.cursor(row.key), _AT_ONCE)
+            given_up = [position for position in waiting if position < before]
+            if not given_up:
+                return
+            self._deliveries.dead_many(row.key, given_up, HELD, cursors={row.key: given_up[-1]})

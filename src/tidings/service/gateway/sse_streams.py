@@ -1,0 +1,238 @@
+"""Streams of Server-Sent Events, which go as far as their client says that it has got.
+
+    mailbox   …  40    41    42    43    44    45  …
+    cursor       ▲                                       acknowledged: POST …/ack, or Last-Event-ID
+    window             ├─── sent ──────┤                 so many notifications and bytes at most
+    next                                     ▲
+
+With `ack=client`, the default, a notification is received when the client says so. A full window is announced on the
+stream, which then waits. With `ack=auto`, for clients that can read and no more, what the socket has taken counts as
+received: what is lost behind it does not come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from tidings.service.gateway.handing_over import HandingOver
+from tidings.service.gateway.known_subscriptions import DELIVERED, expect_read_by_subscriber
+from tidings.service.gateway.pulling import redriven_cursor
+from tidings.service.gateway.waiting_notifications import Waiting
+from tidings.store.catalogue import SubscriptionRow
+
+AckMode: TypeAlias = Literal["client", "auto"]
+
+_RETRY = b"retry: 1000\n\n"
+_KEEP_ALIVE = b": still here\n\n"
+_DELETED = b'event: end\ndata: {"reason":"the subscription was deleted"}\n\n'
+_AT_ONCE = 256  # notifications that are read at a time
+_AT_ONCE_BYTES = 256 << 10  # and their bytes, and one notification more
+
+
+class Room(NamedTuple):
+    """What may be sent."""
+
+    notifications: int
+    bytes: int
+
+
+class Window:
+    """What a stream has sent and its client has not acknowledged."""
+
+    def __init__(self, notifications: int, bytes_: int) -> None:
+        self._max = Room(notifications, bytes_)
+        self._sent: deque[tuple[int, int]] = deque()  # positions and bytes, in order
+        self._redriven: dict[int, int] = {}
+        self._bytes = 0
+        self._announced = False
+
+    def __len__(self) -> int:
+        return len(self._sent) + len(self._redriven)
+
+    @property
+    def room(self) -> Room:
+        return Room(max(0, self._max.notifications - len(self)), max(0, self._max.bytes - self._bytes))
+
+    @property
+    def is_full(self) -> bool:
+        return 0 in self.room
+
+    @property
+    def redriven(self) -> frozenset[int]:
+        """The positions of those sent that were dead letters."""
+        return frozenset(self._redriven)
+
+    def sent(self, position: int, size: int) -> None:
+        self._sent.append((position, size))
+        self._bytes += size
+
+    def sent_again(self, position: int, size: int) -> None:
+        self._redriven[position] = size
+        self._bytes += size
+
+    def acknowledged(self, cursor: int) -> None:
+        while self._sent and self._sent[0][0] <= cursor:
+            self._bytes -= self._sent.popleft()[1]
+        self._has_shrunk()
+
+    def settled(self, position: int) -> None:
+        self._bytes -= self._redriven.pop(position)
+        self._has_shrunk()
+
+    def clear(self) -> None:
+        self._sent.clear()
+        self._redriven.clear()
+        self._bytes = 0
+
+    def _has_shrunk(self) -> None:
+        if len(self) * 2 <= self._max.notifications and self._bytes * 2 <= self._max.bytes:
+            self._announced = False
+
+    def announcement(self, id: str) -> bytes:
+        """An event that says that the window is full and what to do; empty where it is not, or that was said."""
+        if self._announced or not self.is_full:
+            return b""
+        self._announced = True
+        said = {
+            "unacknowledged": len(self),
+            "bytes": self._bytes,
+            "detail": f"{len(self)} notifications are not acknowledged, and no more are sent until they are: "
+            f"POST /v1/subscriptions/{id}/ack with the id of the last that you have as the cursor, or open the stream "
+            "with ack=auto",
+        }
+        return f"event: window\ndata: {json.dumps(said)}\n\n".encode()
+
+
+@dataclass
+class _Place:
+    """How far a stream has come."""
+
+    after: int  # the next notification is after this position
+    cursor: int  # what was acknowledged, here or elsewhere, when it was last looked at
+
+
+class _Next(NamedTuple):
+    """What a stream is to send."""
+
+    redriven: Sequence[Waiting]
+    waiting: Sequence[Waiting]
+
+    def __len__(self) -> int:
+        return len(self.redriven) + len(self.waiting)
+
+
+class Streaming(HandingOver):
+    """Sends what waits to clients that keep a stream open."""
+
+    async def stream(self, tenant: str, id: str, last: int | None, ack: AckMode) -> AsyncGenerator[bytes, None]:
+        """Notifications for as long as both sides like. What a client names as its last event it has."""
+        row = await self._subscriptions.required(tenant, id)
+        expect_read_by_subscriber(row)
+        place = await self._do(self._begin, row, last)
+        self._mailboxes.nudge(row.key)
+        return self._pieces(row, place, ack)
+
+    async def _pieces(self, row: SubscriptionRow, place: _Place, ack: AckMode) -> AsyncGenerator[bytes, None]:
+        settings, key = self._settings, row.key
+        window = Window(settings.stream_window_notifications, settings.stream_window_bytes)
+        self._metrics.streams.inc()
+        try:
+            yield _RETRY
+            while not self.closing:
+                with self._mailboxes.waiting(row) as woken:
+                    next_ = _Next((), ())
+                    if row.state in DELIVERED:
+                        next_ = await self._do(self._next, row, place, window)
+                    if piece := _piece(next_, window):
+                        yield piece
+                        self._metrics.delivered("sse", f"{row.tenant}/{row.id}", len(next_))
+                        if ack == "auto":
+                            await self._do(self._received, row, next_)
+                            window.clear()
+                    if announced := window.announcement(row.id):
+                        yield announced
+                    if window.is_full or not piece:
+                        try:
+                            await asyncio.wait_for(woken.wait(), settings.keep_alive_seconds)
+                        except TimeoutError:
+                            yield _KEEP_ALIVE
+                now = await self._subscriptions.find(row.tenant, row.id)
+                if now is None or now.key != key:
+                    yield _DELETED
+                    return
+                row = now
+        finally:
+            self._metrics.streams.dec()
+
+    # -- in threads ----------------------------------------------------------------------------------
+
+    def _begin(self, row: SubscriptionRow, last: int | None) -> _Place:
+        """Where a stream begins: after what was acknowledged, or before that where its client says it has less."""
+        if last is not None:
+            self._mailboxes.acknowledge(row, last)
+        cursor = self._deliveries.cursor(row.key)
+        return _Place(cursor if last is None else min(last, cursor), cursor)
+
+    def _next(self, row: SubscriptionRow, place: _Place, window: Window) -> _Next:
+        """What there is room for, after what was sent and what was acknowledged meanwhile, here or elsewhere."""
+        cursor = self._deliveries.cursor(row.key)
+        if cursor > place.cursor:
+            place.cursor, place.after = cursor, max(place.after, cursor)
+        window.acknowledged(cursor)
+        again = self._redriven(row, window)
+        room = window.room
+        left = Room(room.notifications - len(again), room.bytes - sum(len(one.text) for one in again))
+        if min(left) <= 0:
+            return _Next(again, ())
+        taken = self._mailboxes.take(
+            row, place.after, min(_AT_ONCE, left.notifications), min(_AT_ONCE_BYTES, left.bytes)
+        )  # fmt: skip
+        place.after = taken.after
+        if place.after > cursor and not taken.waiting and not len(window):  # what lies between is dead
+            self._deliveries.acknowledge(row.key, place.after)
+        return _Next(again, taken.waiting)
+
+    def _redriven(self, row: SubscriptionRow, window: Window) -> list[Waiting]:
+        """Dead letters that are to be delivered once more, and were not sent on this stream."""
+        sent = window.redriven
+        limit = len(sent) + _AT_ONCE
+        wanted = self._deliveries.redriven(row.key, limit=limit)
+        known_to = wanted[-1] if len(wanted) == limit else None  # what lies beyond was not asked for
+        for position in sent.difference(wanted):
+            if known_to is None or position < known_to:
+                window.settled(position)
+        room = window.room
+        new = [position for position in wanted if position not in sent][: min(_AT_ONCE, room.notifications)]
+        return self._mailboxes.redriven_at(row, new, min(_AT_ONCE_BYTES, room.bytes)) if room.bytes else []
+
+    def _received(self, row: SubscriptionRow, sent: _Next) -> None:
+        for one in sent.redriven:
+            self._deliveries.delivered(row.key, one.position)
+        if sent.waiting:
+            self._deliveries.acknowledge(row.key, sent.waiting[-1].position)
+
+
+def _piece(next_: _Next, window: Window) -> bytes:
+    """What there is to send, noted as sent."""
+    pieces = []
+    for one in next_.redriven:
+        pieces.append(_event(one, redriven=True))
+        window.sent_again(one.position, len(pieces[-1]))
+    for one in next_.waiting:
+        pieces.append(_event(one))
+        window.sent(one.position, len(pieces[-1]))
+    return b"".join(pieces)
+
+
+def _event(one: Waiting, *, redriven: bool = False) -> bytes:
+    # The log keeps each text in one line; a carriage return would end a line of the stream, and in JSON is but a space.
+    member = one.member.replace("\r", " ")
+    # What is redriven lies behind the cursor. It has no id, which would send a client that reconnects back there.
+    id_ = "" if redriven else f"id: {one.position}\n"
+    cursor = f',"cursor":"{redriven_cursor([one.position])}"' if redriven else ""
+    return f'{id_}event: notification\ndata: {{"position":{one.position},{member}{cursor}}}\n\n'.encode()

@@ -1,0 +1,316 @@
+"""Making, changing and ending subscriptions, so that each event falls on one side of every change.
+
+A filter is written down first, and the end of the log is read after that: from there on it is promised. Every
+event at that position or later was appended after the filter was in the catalogue, which is what the driver
+looks at before it matches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from tidings.filter.cost import filter_cost
+from tidings.filter.meaning.selected_nodes import selects_nodes
+from tidings.filter.syntax.parser import parse_filter
+from tidings.service.data.data_directory import DataDirectory, DataDirectoryError, read_json
+from tidings.service.data.set_aside import SetAside
+from tidings.service.gateway.background import Background
+from tidings.service.gateway.driver_lag import Lag
+from tidings.service.gateway.gateway_metrics import LogEnd
+from tidings.service.gateway.gateway_settings import Settings
+from tidings.service.gateway.grouped_creation import Creating
+from tidings.service.gateway.known_domains import KnownDomains
+from tidings.service.gateway.known_subscriptions import KnownSubscriptions
+from tidings.service.gateway.problems import Problem, invalid
+from tidings.service.gateway.retention import Retention
+from tidings.service.gateway.subscription_forms import Form, Patch, Start
+from tidings.service.gateway.tenant_use import TenantUse
+from tidings.service.gateway.waiting_notifications import Mailboxes
+from tidings.service.gateway.webhooks import Webhooks
+from tidings.store.catalogue import Catalogue, NewSubscription, SubscriptionChanges, SubscriptionRow
+from tidings.store.log.log_reader import LogReader
+from tidings.store.mailboxes.deliveries import Deliveries
+from tidings.store.mailboxes.notifications import NotificationsError
+from tidings.store.mailboxes.shared_progress import SharedProgressError
+
+_PURGE_SECONDS = 30.0
+_TRY_AGAIN_SECONDS = 30.0  # after which a history that the driver could not replay is asked for again
+_logger = logging.getLogger(__name__)
+
+
+class Subscribing:
+    """What may be done to subscriptions, and what is done to them when their time has come."""
+
+    def __init__(
+        self, data: DataDirectory, catalogue: Catalogue, log: LogReader, deliveries: Deliveries,
+        subscriptions: KnownSubscriptions, domains: KnownDomains, mailboxes: Mailboxes, webhooks: Webhooks, lag: Lag,
+        log_end: LogEnd, retention: Retention, use: TenantUse, settings: Settings, executor: Executor,
+    ) -> None:  # fmt: skip
+        self._data = data
+        self._catalogue = catalogue
+        self._log = log
+        self._deliveries = deliveries
+        self._subscriptions = subscriptions
+        self._domains = domains
+        self._mailboxes = mailboxes
+        self._webhooks = webhooks
+        self._lag = lag
+        self._log_end = log_end
+        self._retention = retention
+        self._use = use
+        self._settings = settings
+        self._executor = executor
+        self._creating = Creating(catalogue, log, executor)
+        self._sweeping = Background("looking after subscriptions", settings.sweep_seconds, self._sweep)
+        self._purged = time.monotonic()
+        self._set_aside: dict[str, int] = {}  # how much the driver has set aside of a domain, as was taken in
+
+    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
+
+    # -- what subscribers ask for --------------------------------------------------------------------
+
+    async def create(self, tenant: str, form: Form) -> SubscriptionRow:
+        """Make a subscription; when this answers, every event that is published gets to it."""
+        cost = await self.check_filter(tenant, form.domain, form.filter, form.select)
+        new = NewSubscription(
+            tenant=tenant,
+            domain=form.domain,
+            filter=form.filter,
+            id=form.id,
+            delivery=form.delivery.mode,
+            url=form.delivery.url,
+            secret=form.delivery.secret,
+            select=form.select,
+            labels=form.labels,
+            expires=form.expires,
+            paused=form.paused,
+            cost=cost,
+        )
+        row: SubscriptionRow
+        with self._use.made(tenant, "subscriptions"), self._use.made(tenant, "filter_cost", cost):
+            if form.start == "latest":
+                row = await self._creating.create(new)
+            else:
+                row = await self._do(self._create_with_history, new, form.start)
+        self._changed(row)
+        return row
+
+    def _create_with_history(self, new: NewSubscription, start: Start) -> SubscriptionRow:
+        with self._retention.lock:
+            return self._creating.create_now([dataclasses.replace(new, replay_from=self._replay_from(start))])[0]
+
+    def _replay_from(self, start: Start) -> int | None:
+        if start == "latest":
+            return None
+        first, end = self._log.start, self._log.end
+        if start == "earliest":
+            return first
+        if isinstance(start, int):
+            if start > end:
+                raise invalid(
+                    f"the position {start} is beyond the end of the log, which is at {end}", "/start/position"
+                )
+            return max(first, start)
+        assert not isinstance(start, str)
+        return max(first, self._log.position_at(start))
+
+    async def change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
+        """Change a subscription; when this answers, the change is in force for every event that is published."""
+        filter, select = patch.filter or row.filter, patch.select or row.select
+        cost = row.cost
+        if (filter, select) != (row.filter, row.select):
+            cost = await self.check_filter(row.tenant, row.domain, filter, select)
+        with self._use.made(row.tenant, "filter_cost", max(0, cost - row.cost)):
+            changed: SubscriptionRow = await self._do(self._change, row, patch, cost)
+        self._use.give(row.tenant, "filter_cost", max(0, row.cost - cost))
+        self._changed(changed)
+        return changed
+
+    def _change(self, row: SubscriptionRow, patch: Patch, cost: int) -> SubscriptionRow:
+        changes: SubscriptionChanges = {}
+        if patch.delivery is not None:
+            delivery = patch.delivery
+            if delivery.made and row.secret is not None:  # one that was told of before stays
+                delivery = dataclasses.replace(delivery, secret=row.secret)
+            changes |= {"delivery": delivery.mode, "url": delivery.url, "secret": delivery.secret, "disabled": None}
+            changes["suspended"] = None
+            if delivery.secret != row.secret:  # the one before signs too for a while, unless it is no webhook any more
+                kept = row.secret if delivery.secret is not None else None
+                until = _now() + round(self._settings.webhooks.overlap_seconds * 1e6)
+                changes |= {"old_secret": kept, "old_secret_until": until if kept is not None else None}
+        if patch.expires is not None or patch.forget_expires:
+            changes["expires"] = patch.expires
+        if patch.labels is not None:
+            changes["labels"] = patch.labels
+        if patch.paused is not None:
+            changes["paused"] = patch.paused
+        if patch.select is not None:
+            changes["select"] = patch.select
+        if changes:
+            self._catalogue.update(row.tenant, row.id, **changes)
+        if patch.delivery is not None:
+            self._deliveries.try_now(row.key)  # where it goes now may be well
+        if patch.filter is not None and (patch.filter != row.filter or row.failed is not None):
+            with self._retention.lock:  # what a filter that fails has missed is matched with the new one
+                missed = row.filters[-1].failed_from
+                replay_from = None if missed is None else max(missed, self._log.start)
+                new = self._catalogue.change_filter(row.tenant, row.id, patch.filter, cost, replay_from=replay_from)
+                self._catalogue.activate(new.number, self._log.end)
+        now = self._now(row.tenant, row.id)
+        if now is None:
+            raise Problem(404, "missing", f"subscription: there is no '{row.id}'")
+        return now
+
+    async def delete(self, row: SubscriptionRow) -> None:
+        if await self._do(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end)):
+            self._use.give(row.tenant, "subscriptions")
+            self._use.give(row.tenant, "filter_cost", row.cost)
+        self._subscriptions.forget(row.tenant, row.id)
+        self._webhooks.removed(row.key)
+        self._mailboxes.nudge(row.key)
+
+    async def check_filter(self, tenant: str, domain: str, filter: str, select: str) -> int:
+        """The cost of a filter; refuses one that its domain cannot have, or without paths where nodes are selected."""
+        known = await self._domains.required(tenant, domain, pointer="/domain")
+        tree = await self._do(parse_filter, filter, known.domain)
+        if select == "nodes" and not selects_nodes(tree):
+            raise invalid(
+                "nodes are selected by paths, and the filter has none; write xpath_boolean(…, '/…')", "/select"
+            )
+        return filter_cost(tree)
+
+    def _now(self, tenant: str, id: str) -> SubscriptionRow | None:
+        return self._catalogue.get(tenant, id)
+
+    def _changed(self, row: SubscriptionRow) -> None:
+        self._subscriptions.forget(row.tenant, row.id)
+        self._webhooks.changed(row)
+        self._mailboxes.nudge(row.key)
+
+    # -- what time brings ----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Finish what a crash has left half done, and look after subscriptions from now on."""
+        await self._do(self._finish)
+        for tenant, count in (await self._do(self._catalogue.domains_by_tenant)).items():
+            self._use.note(tenant, "domains", count)
+        for tenant, (count, cost) in (await self._do(self._catalogue.subscriptions_by_tenant)).items():
+            self._use.note(tenant, "subscriptions", count)
+            self._use.note(tenant, "filter_cost", cost)
+        await self._do(self._look_around)
+        await self._do(self._count_waiting)
+        self._sweeping.start()
+
+    async def stop(self) -> None:
+        await self._sweeping.stop()
+
+    def _finish(self) -> None:
+        unfinished = [row.number for row in self._catalogue.unfinished()]
+        if unfinished:
+            self._catalogue.activate_many(unfinished, self._log.end)
+            _logger.info("finished %d subscriptions that were being made or changed", len(unfinished))
+
+    async def _sweep(self) -> None:
+        await self._do(self._look_around)
+        for row in await self._do(self._take_in_failures):
+            self._changed(row)
+        for row in await self._do(self._expire):
+            self._changed(row)
+        for tenant, id in await self._do(self._close_replays):
+            row = await self._do(self._now, tenant, id)
+            if row is not None:
+                self._changed(row)
+        if time.monotonic() - self._purged > _PURGE_SECONDS:
+            self._purged = time.monotonic()
+            await self._do(self._purge)
+
+    def _count_waiting(self) -> None:
+        """What was published before the gateway began, and is not matched yet."""
+        start, end = self._log.start, self._log.end
+        for row in self._catalogue.domains():
+            reached = max(self._lag.reached(row.key), self._matched(row.key), start)
+            self._lag.found(row.key, reached, self._log.parts(reached, end, row.key))
+
+    def _matched(self, key: str) -> int:
+        """The position up to which a domain's events were matched; -1 where its mailboxes cannot be read."""
+        try:
+            return self._mailboxes.reached(key)
+        except (NotificationsError, SharedProgressError) as error:  # which concerns matching: publishing goes on
+            _logger.warning("how far %s was matched is not known: %s", key, error)
+            return -1
+
+    def _look_around(self) -> None:
+        self._lag.read()
+        self._log_end.start, self._log_end.position = self._log.start, self._log.end
+
+    def _take_in_failures(self) -> list[SubscriptionRow]:
+        """Have subscriptions fail whose filters the driver has set aside; returns those that are new."""
+        failed = []
+        for key in self._lag.domains():
+            count = self._lag.domain(key).get("set_aside") or 0
+            if count == self._set_aside.get(key, 0):
+                continue
+            for one in SetAside.read(self._data.domains / key / "aside.json").filters.values():
+                row = self._catalogue.fail_filter(one.number, one.position, one.reason)
+                failed += [] if row is None else [row]
+            self._set_aside[key] = count
+        return failed
+
+    def _expire(self) -> list[SubscriptionRow]:
+        ended = []
+        for row in self._catalogue.expired(_now()):
+            if self._catalogue.expire(row.tenant, row.id, self._log.end):
+                now = self._now(row.tenant, row.id)
+                ended += [now] if now is not None else []
+        return ended
+
+    def _close_replays(self) -> list[tuple[str, str]]:
+        """Take in the answers to replays; their subscriptions have something to deliver now."""
+        if not any(self._data.jobs.iterdir()):
+            return []
+        going_on = []
+        for job in self._catalogue.open_jobs():
+            path = self._data.answer(job.id)
+            if job.kind != "replay" or not path.exists():
+                continue
+            try:
+                answer = read_json(path)
+            except DataDirectoryError as error:
+                _logger.warning("%s", error)
+                continue
+            subscription = str(job.request["subscription"])
+            if answer is not None and not answer.get("done"):
+                reason = str(answer.get("reason"))
+                _logger.error("the history of subscription %s/%s: %s", job.tenant, subscription, reason)
+                if answer.get("kind") != "request":  # not who asked is to blame: the driver is to try again
+                    if time.time() - path.stat().st_mtime > _TRY_AGAIN_SECONDS:
+                        path.unlink(missing_ok=True)
+                    continue
+                self._catalogue.update(job.tenant, subscription, disabled=f"its history cannot be replayed: {reason}")
+            self._catalogue.close_job(job.id, answer)
+            path.unlink(missing_ok=True)
+            going_on.append((job.tenant, subscription))
+        return going_on
+
+    def _purge(self) -> None:
+        """Forget deleted subscriptions that the driver has done with, and jobs that nobody asks for any more."""
+        for domain in self._catalogue.domains():
+            told = self._lag.domain(domain.key)
+            reached, covers = told.get("reached"), told.get("covers")
+            if isinstance(reached, int) and isinstance(covers, int):
+                gone = self._catalogue.purge(domain.tenant, domain.name, reached=reached, revision=covers)
+                for key in gone:
+                    self._deliveries.forget(key)
+        before = _now() - round(self._settings.job_kept_seconds * 1e6)
+        self._catalogue.forget_jobs(before)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,383 @@
+"""What a subscription has waiting, over all the filters it has had; and waking who waits for more.
+
+The driver loads matches into a domain's mailboxes under the number of a filter row. A subscription has the
+positions of each of its rows that lie in the row's validity. The validities are disjoint and in order, so
+that one cursor serves for all rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from tidings.errors import TidingsError
+from tidings.service.data.data_directory import DataDirectory
+from tidings.service.data.set_aside import SetAside
+from tidings.service.gateway.event_texts import EventTexts
+from tidings.service.gateway.gateway_settings import Settings
+from tidings.service.gateway.node_selection import Selecting
+from tidings.store.catalogue import SubscriptionRow
+from tidings.store.mailboxes.deliveries import DeadLetter, Deliveries
+from tidings.store.mailboxes.notifications import Notifications
+from tidings.store.mailboxes.shared_progress import SharedProgress
+
+OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowledged"
+RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
+_TOGETHER = 10_000  # dead letters that are written in one transaction
+_ALL = 1 << 30  # notifications: a mailbox has a bound of its own
+LOOKED_AT_ONCE = 100  # domains that are looked at as often as the settings say; more of them, less often
+ASKED_SECONDS = 1.0  # after which mailboxes are asked although their file has not changed
+_logger = logging.getLogger(__name__)
+_Mark: TypeAlias = tuple[tuple[int, int, int], ...]
+
+
+class Waiting(NamedTuple):
+    """A notification that can be delivered."""
+
+    position: int
+    text: str  # as JSON
+    what: str = "event"  # "event", or "nodes" where those are asked for
+
+    @property
+    def member(self) -> str:
+        """It as a member of a JSON object."""
+        return f'"{self.what}":{self.text}'
+
+
+class Taken(NamedTuple):
+    """What was read of a mailbox: what can be delivered, and how far the reading came."""
+
+    waiting: list[Waiting]
+    after: int  # the position to go on after
+
+
+@dataclass
+class _Box:
+    """The mailboxes of one domain."""
+
+    store: Notifications
+    loads: int  # up to which load who waits was woken
+
+
+class Mailboxes:
+    """Reads the mailboxes of all domains. The reading methods are for threads, the waking ones for the loop."""
+
+    def __init__(
+        self, data: DataDirectory, deliveries: Deliveries, texts: EventTexts, selecting: Selecting, settings: Settings,
+        executor: Executor,
+    ) -> None:  # fmt: skip
+        self._data = data
+        self._deliveries = deliveries
+        self._texts = texts
+        self._selecting = selecting
+        self._settings = settings
+        self._executor = executor
+        self._boxes: dict[str, _Box] = {}
+        self._opening = threading.Lock()
+        self._waiters: dict[int, set[asyncio.Event]] = {}  # by subscription's key
+        self._keys: dict[str, dict[int, int]] = {}  # domain's key → number of a filter → subscription's key
+        self._numbers: dict[int, set[int]] = {}  # the other way round
+        self._poller: asyncio.Task[None] | None = None
+        self._looking: dict[str, asyncio.Task[None]] = {}  # by domain's key
+        self._seen: dict[str, tuple[_Mark, float]] = {}  # files of mailboxes as they were last looked at, and when
+        self.on_woken: Callable[[str, Sequence[int]], Awaitable[None]] | None = None
+        self._watched: set[str] = set()  # domains that are looked at whether anybody waits or not
+
+    def close(self) -> None:
+        for box in self._boxes.values():
+            box.store.close()
+
+    def forget(self, key: str) -> None:
+        """Let go of a domain's mailboxes: it is gone, and another may come in its place."""
+        with self._opening:
+            box = self._boxes.pop(key, None)
+        if box is not None:
+            box.store.close()
+
+    # -- reading, in threads ------------------------------------------------------------------------
+
+    def take(self, row: SubscriptionRow, after: int, limit: int, max_bytes: int | None = None) -> Taken:
+        """The next notifications of a subscription after a position, in order: so many bytes, and one more."""
+        waiting: list[Waiting] = []
+        for position, text in self._events(row, self.positions(row, after, limit), max_bytes):
+            if text is not None:
+                waiting.append(self._wanted(row, position, text))
+            elif position > self._deliveries.cursor(row.key):  # it is lost, and that is not to go unnoticed
+                self._deliveries.dead(row.key, position, RETAINED)
+            after = position
+        return Taken(waiting, after)
+
+    def _events(
+        self, row: SubscriptionRow, positions: Sequence[int], max_bytes: int | None = None
+    ) -> Iterator[tuple[int, str | None]]:
+        """Positions and their events, up to the one that makes too many bytes."""
+        left = self._settings.max_answer_bytes if max_bytes is None else max_bytes
+        for position, text in zip(positions, self._texts.of(positions, domain_key_of(row)), strict=True):
+            yield position, text
+            left -= len(text or "")
+            if left < 0:
+                return
+
+    def positions(self, row: SubscriptionRow, after: int, limit: int) -> list[int]:
+        box = self._box(domain_key_of(row))
+        if box is None:
+            return []
+        found: list[int] = []
+        # The newest filter first: what is loaded between two reads then is in the later one, and what an older filter
+        # has before is not passed over.
+        for filter in reversed(row.filters):
+            start, end = filter.deliver_from, filter.valid_to
+            if start is None or (end is not None and end - 1 <= max(after, start - 1)):
+                continue
+            after_ = max(after, start - 1)
+            if end is None:
+                found += box.store.positions_of(filter.number, after=after_, limit=limit)
+            else:
+                found += box.store.positions_of(filter.number, after=after_, before=end, limit=limit)
+        found.sort()
+        return found[:limit]
+
+    def acknowledge(self, row: SubscriptionRow, position: int) -> None:
+        """Note that a subscriber has all up to a position, of what was there to be had: what is matched later comes."""
+        if not self.positions(row, position - 1, 1):
+            there = self.positions(row, self._deliveries.cursor(row.key), _ALL)
+            position = there[-1] if there else -1
+        self._deliveries.acknowledge(row.key, position)
+
+    def reached(self, key: str) -> int:
+        """All events of a domain before this position were matched; 0 where its stream has not begun."""
+        reached = self._loaded(key)
+        shared = self._data.shared.progress
+        if shared.exists() and not (self._data.domains / key / "query").exists():
+            with SharedProgress(shared, read_only=True) as progress:
+                reached = max(reached, progress.resume)
+        return reached
+
+    def _loaded(self, key: str) -> int:
+        """The position after the last one that a stream of the domain's own has loaded."""
+        box, path = self._boxes.get(key), self._data.domains / key / "mailboxes.sqlite"
+        if box is not None:
+            return box.store.resume()
+        if not path.exists():
+            return 0
+        with Notifications(path, read_only=True) as store:  # not kept open: this is asked of all domains there are
+            return store.resume()
+
+    def waiting_before(self, key: str, position: int) -> list[int]:
+        """The filters of a domain, by number, that have something waiting before a position."""
+        box = self._box(key)
+        if box is None:
+            return []
+        _, numbers = box.store.woken(-1)  # all that have anything
+        return [number for number in numbers if box.store.positions_of(number, before=position, limit=1)]
+
+    def redriven(self, row: SubscriptionRow, limit: int, max_bytes: int | None = None) -> list[Waiting]:
+        """What was dead and is to be delivered once more, the first of it: so many bytes, and one more."""
+        return self.redriven_at(row, self._deliveries.redriven(row.key, limit=limit), max_bytes)
+
+    def redriven_at(
+        self, row: SubscriptionRow, positions: Sequence[int], max_bytes: int | None = None
+    ) -> list[Waiting]:
+        waiting = []
+        for position, text in self._events(row, positions, max_bytes):
+            if text is None:
+                self._deliveries.dead(row.key, position, RETAINED)
+            else:
+                waiting.append(self._wanted(row, position, text))
+        return waiting
+
+    def _wanted(self, row: SubscriptionRow, position: int, text: str) -> Waiting:
+        """What of an event the subscriber wants."""
+        if row.select == "nodes":
+            return Waiting(position, self._selecting.nodes(row, position, text), "nodes")
+        return Waiting(position, text)
+
+    def dead_letters(
+        self, row: SubscriptionRow, after: int, limit: int
+    ) -> tuple[list[tuple[DeadLetter, str | None]], bool]:
+        """What could not be delivered, with the events that are still there; and whether there are more."""
+        self.take_in_overflow(row)
+        given_up = self._deliveries.dead_letters(row.key, after, limit + 1)
+        missed = itertools.islice(self._missed(row, after), limit + 1)
+        letters = sorted([*given_up, *missed], key=lambda letter: letter.position)[: limit + 1]
+        events = self._events(row, [letter.position for letter in letters[:limit]])
+        shown = [(letter, text) for letter, (_, text) in zip(letters, events, strict=False)]
+        return shown, len(shown) < len(letters)
+
+    def _missed(self, row: SubscriptionRow, after: int) -> Iterator[DeadLetter]:
+        """Dead letters of events that were not matched since they or the filter broke matching, in their order."""
+        key = domain_key_of(row)
+        path = self._data.domains / key / "aside.json"
+        if not path.exists():
+            return
+        found: list[Iterator[tuple[int, str]]] = []
+        for start, end, reason in row.missed():
+            positions = self._texts.positions(key, max(start, after + 1), end)
+            found.append(zip(positions, itertools.repeat(f"the filter could not be matched: {reason}"), strict=False))
+        events = sorted(SetAside.read(path).events.items())
+        valid = ((at, why) for at, why in events if at > after and any(one.valid_at(at) for one in row.filters))
+        found.append((at, f"the event could not be matched: {why}") for at, why in valid)
+        seen = -1
+        for position, reason in heapq.merge(*found):
+            if position > seen:
+                yield DeadLetter(row.key, position, reason, 0, row.updated)
+                seen = position
+
+    def take_in_overflow(self, row: SubscriptionRow) -> None:
+        """Have what found no room in a mailbox be dead letters, once: how far that came is a cursor of its own."""
+        box = self._box(domain_key_of(row))
+        if box is None or row.replaying:
+            return  # a history is loaded late, and below what may have overflowed already
+        for filter in row.filters:
+            start, end = filter.deliver_from, filter.valid_to
+            while True:
+                seen = self._deliveries.cursor(-filter.number)
+                over = [one.position for one in box.store.overflowed(filter.number, after=seen, limit=_TOGETHER)]
+                if not over:
+                    break
+                dead = [at for at in over if start is not None and start <= at and (end is None or at < end)]
+                self._deliveries.dead_many(row.key, dead, OVERFLOWED, cursors={-filter.number: over[-1]})
+
+    def _box(self, key: str) -> _Box | None:
+        box = self._boxes.get(key)
+        if box is None:
+            with self._opening:
+                path = self._data.domains / key / "mailboxes.sqlite"
+                if key not in self._boxes and path.exists():  # the driver makes it
+                    store = Notifications(path)
+                    self._boxes[key] = _Box(store, 0)  # whatever is in it is new to who waits
+                box = self._boxes.get(key)
+        return box
+
+    # -- waking, in the loop -----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def waiting(self, row: SubscriptionRow) -> Iterator[asyncio.Event]:
+        """An event that is set when there may be something new for a subscription."""
+        event = asyncio.Event()
+        key = domain_key_of(row)
+        self._waiters.setdefault(row.key, set()).add(event)
+        keys = self._keys.setdefault(key, {})
+        numbers = self._numbers.setdefault(row.key, set())
+        for filter in row.filters:
+            keys[filter.number] = row.key
+            numbers.add(filter.number)
+        self._start_polling(key)
+        try:
+            yield event
+        finally:
+            theirs = self._waiters[row.key]
+            theirs.discard(event)
+            if not theirs:
+                del self._waiters[row.key]
+                for number in self._numbers.pop(row.key):
+                    del keys[number]
+
+    def nudge(self, key: int) -> None:
+        """Wake who waits for a subscription: it was changed."""
+        for event in self._waiters.get(key, ()):
+            event.set()
+
+    def nudge_all(self) -> None:
+        for key in list(self._waiters):
+            self.nudge(key)
+
+    def watch(self, key: str) -> None:
+        """Look at a domain's mailboxes from now on, for `on_woken`, whether anybody waits or not."""
+        self._watched.add(key)
+        self._start_polling(key)
+
+    @property
+    def looked_at(self) -> frozenset[str]:
+        """The domains whose mailboxes are looked at, again and again."""
+        return frozenset([*(key for key, numbers in self._keys.items() if numbers), *self._watched])
+
+    def unwatch(self, key: str) -> None:
+        """Look at a domain's mailboxes only while somebody waits."""
+        self._watched.discard(key)
+
+    def _start_polling(self, key: str) -> None:
+        self._seen.pop(key, None)  # it is looked at once, whatever has changed
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.get_running_loop().create_task(self._poll(), name="mailboxes")
+
+    async def stop(self) -> None:
+        tasks = [*self._looking.values(), *([] if self._poller is None else [self._poller])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        """Look at the mailboxes whose files have changed: a look at a file costs far less than a question to it.
+
+        A file may change twice within one tick of the clock that dates it, so that all are asked now and then.
+        """
+        loop = asyncio.get_running_loop()
+        while keys := self.looked_at:
+            try:
+                for key in await loop.run_in_executor(self._executor, self._changed, keys - self._looking.keys()):
+                    self._looking[key] = loop.create_task(self._look(key), name=f"mailboxes {key}")
+            except OSError as error:
+                _logger.warning("cannot look at the mailboxes: %s", error)
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(self._settings.poll_seconds * max(1.0, len(keys) / LOOKED_AT_ONCE))
+
+    def _changed(self, keys: Iterable[str]) -> list[str]:
+        changed = []
+        now = time.monotonic()
+        for key in keys:
+            mark = _mark(self._data.domains / key / "mailboxes.sqlite")
+            seen, at = self._seen.get(key, ((), 0.0))
+            if mark != seen or now - at > ASKED_SECONDS:
+                self._seen[key] = mark, now  # before it is read: what comes meanwhile changes it again
+                changed.append(key)
+        return changed
+
+    async def _look(self, key: str) -> None:
+        try:
+            numbers = await asyncio.get_running_loop().run_in_executor(self._executor, self._woken, key)
+            self._wake(key, numbers)
+            if numbers and self.on_woken is not None and key in self._watched:
+                await self.on_woken(key, numbers)
+        except (TidingsError, OSError) as error:
+            _logger.warning("cannot look at the mailboxes of %s: %s", key, error)
+            await asyncio.sleep(1.0)
+            self._seen.pop(key, None)
+        finally:
+            del self._looking[key]
+
+    def _woken(self, key: str) -> Sequence[int]:
+        box = self._box(key)
+        if box is None:
+            return ()
+        box.loads, numbers = box.store.woken(box.loads)
+        return numbers
+
+    def _wake(self, key: str, numbers: Sequence[int]) -> None:
+        keys = self._keys.get(key, {})
+        for owner in {keys[number] for number in numbers if number in keys}:
+            self.nudge(owner)
+
+
+def _mark(path: Path) -> _Mark:
+    """What differs when a file of SQLite was written to."""
+    marks: list[tuple[int, int, int]] = []
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        with contextlib.suppress(FileNotFoundError):
+            found = file.stat()
+            marks.append((found.st_ino, found.st_mtime_ns, found.st_size))
+    return tuple(marks)
+
+
+def domain_key_of(row: SubscriptionRow) -> str:
+    return f"{row.tenant}.{row.domain}"

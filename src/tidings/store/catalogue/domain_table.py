@@ -1,0 +1,106 @@
+"""What events look like, by tenant; and the revisions of the catalogue."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import sqlalchemy as sa
+
+from tidings.store.catalogue.catalogue_errors import CatalogueConflictError, CatalogueError
+from tidings.store.catalogue.database import Database, can_be_kept, next_revision, now, plain
+from tidings.store.catalogue.rows import DomainRow
+from tidings.store.catalogue.schema import ALL_TENANTS, catalogue, domains, filters, subscriptions
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_one = (domains.c.tenant == sa.bindparam("tenant_")) & (domains.c.name == sa.bindparam("name_"))
+_find = sa.select(domains).where(_one)
+_change = sa.update(domains).where(_one)
+
+
+class Domains:
+    """The part of the catalogue that knows domains."""
+
+    _database: Database
+
+    def revision(self, tenant: str | None = None, domain: str | None = None) -> int:
+        """How often filters and domains have been changed; of one domain, the revision of its last change.
+
+        Who reads a revision, and then rows, has every change up to that revision. Of a domain that is
+        not there it is 0.
+        """
+        if tenant is None or domain is None:
+            with self._database.reading(ALL_TENANTS) as connection:
+                return int(connection.execute(sa.select(catalogue.c.revision)).scalar_one())
+        found = self.domain(tenant, domain)
+        return 0 if found is None else found.revision
+
+    def put_domain(self, tenant: str, name: str, definition: str, *, inferred: bool, replace: bool = True) -> DomainRow:
+        """Describe a domain, or describe it anew; without `replace` one that is there stays as it is."""
+        check_name("tenant", tenant)
+        check_name("domain", name)
+        plain(definition, "domain")
+        with self._database.writing(tenant) as connection:
+            found = _row(connection.execute(_find, {"tenant_": tenant, "name_": name}).mappings().first())
+            time = now()
+            if found is None:
+                row = DomainRow(tenant, name, definition, inferred, time, time, next_revision(connection))
+                connection.execute(sa.insert(domains), vars(row))
+            elif not replace or (found.definition, found.inferred) == (definition, inferred):
+                row = found
+            else:
+                row = DomainRow(tenant, name, definition, inferred, found.created, time, next_revision(connection))
+                values = {"definition": definition, "inferred": inferred, "updated": time, "revision": row.revision}
+                connection.execute(_change, {"tenant_": tenant, "name_": name, **values})
+        return row
+
+    def domain(self, tenant: str, name: str) -> DomainRow | None:
+        if not can_be_kept(tenant, name):
+            return None
+        with self._database.reading(tenant) as connection:
+            return _row(connection.execute(_find, {"tenant_": tenant, "name_": name}).mappings().first())
+
+    def domains(self, tenant: str | None = None) -> list[DomainRow]:
+        """The domains of a tenant, or of all, by tenant and name."""
+        wanted = sa.select(domains)
+        if tenant is not None:
+            wanted = wanted.where(domains.c.tenant == tenant)
+        with self._database.reading(ALL_TENANTS if tenant is None else tenant) as connection:
+            rows = [DomainRow(**row) for row in connection.execute(wanted).mappings()]
+        return sorted(rows, key=lambda row: (row.tenant, row.name))  # databases differ in how they order texts
+
+    def domains_by_tenant(self) -> dict[str, int]:
+        """How many domains each tenant has."""
+        wanted = sa.select(domains.c.tenant, sa.func.count()).group_by(domains.c.tenant)
+        with self._database.reading(ALL_TENANTS) as connection:
+            return {str(tenant): int(count) for tenant, count in connection.execute(wanted)}
+
+    def delete_domain(self, tenant: str, name: str) -> bool:
+        """Remove a domain that has no subscriptions; answers whether it was there."""
+        if not can_be_kept(tenant, name):
+            return False
+        with self._database.writing(tenant) as connection:
+            if connection.execute(_find, {"tenant_": tenant, "name_": name}).first() is None:
+                return False
+            of_domain = (subscriptions.c.tenant == tenant) & (subscriptions.c.domain == name)
+            live = sa.select(sa.func.count()).where(of_domain, subscriptions.c.deleted.is_(None))
+            count = connection.execute(live).scalar_one()
+            if count:
+                raise CatalogueConflictError(f"domain: '{name}' has {count} subscriptions; delete them first")
+            next_revision(connection)
+            connection.execute(sa.delete(filters).where(filters.c.tenant == tenant, filters.c.domain == name))
+            connection.execute(sa.delete(subscriptions).where(of_domain))
+            connection.execute(sa.delete(domains).where(domains.c.tenant == tenant, domains.c.name == name))
+        return True
+
+
+def check_name(kind: str, name: str) -> None:
+    """Names of tenants and domains become names of files and parts of addresses."""
+    if not _NAME.fullmatch(name):
+        raise CatalogueError(
+            f"{kind}: '{name}' cannot be a name; give up to 63 of a-z, 0-9, '_' and '-', the first a letter or a digit"
+        )
+
+
+def _row(found: Any) -> DomainRow | None:
+    return None if found is None else DomainRow(**found)

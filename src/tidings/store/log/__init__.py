@@ -1,0 +1,1 @@
+"""The log of events: written durably, read by position; in files or in a topic of Kafka."""

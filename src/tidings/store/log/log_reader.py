@@ -1,0 +1,367 @@
+"""The log, read: by position, as Arrow, from any process, while it is written.
+
+    with LogReader("data/log") as log:
+        for batch in log.read(log.start, log.end):           # position, time, domain, source, id, type, event
+            ...
+        for part in log.read_attributes(flights, 0, 1_000):  # the attributes of one domain, as typed columns
+            ...
+
+Everything that is read has had its checksum verified, and positions are accounted for one by one: what
+is not there was removed by retention (`LogRangeError`), or is damage (`LogCorruptError`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+import pyarrow as pa
+
+from tidings.model.domain import Domain
+from tidings.store.log.event_record import parse
+from tidings.store.log.log_errors import LogCorruptError, LogRangeError
+from tidings.store.log.log_files import BUSY_SECONDS, Acknowledged, ask, open_to_read, translated
+from tidings.store.log.page import Page
+from tidings.store.log.page_decoding import EventColumns, attribute_columns, raw_batches
+from tidings.store.log.topic_pages import Placed, Topic, fetched
+from tidings.store.log.topic_place import topic_at, written_place
+
+_FETCH_BYTES = 8 << 20  # of pages in memory at a time, and one page more
+
+_START = "(SELECT coalesce(max(last) + 1, 0) FROM removed)"
+_END = f"""max((SELECT coalesce((SELECT first + count FROM pages ORDER BY first DESC LIMIT 1), 0)),
+               (SELECT coalesce(max(last) + 1, 0) FROM lost), {_START})"""
+_FROM_PAGE_WITH = "first >= coalesce((SELECT max(first) FROM pages WHERE first <= ?1), ?1) AND first + count > ?1"
+# Of some domains, as a list of JSON; of all where that is NULL.
+_OF_DOMAINS = "(?3 IS NULL OR domain IN (SELECT value FROM json_each(?3)))"
+_PAGES = f"""SELECT first, count, domain, time, checksum, length,
+    CASE WHEN {_OF_DOMAINS} THEN keys END, CASE WHEN {_OF_DOMAINS} THEN events END,
+    CASE WHEN {_OF_DOMAINS} THEN attributes END
+    FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 ORDER BY first"""
+_SIZES = "SELECT first, count, length(events) + coalesce(length(attributes), 0) AS size FROM pages"
+_PLACED_SIZES = "SELECT first, count, size FROM pages JOIN placed USING (first)"  # of pages in a topic
+_PLACED = f"""SELECT first, count, domain, time, checksum, length, offset, size FROM pages JOIN placed USING (first)
+    WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"""
+_HEADERS = f"SELECT first, count FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"
+_REMOVED = (
+    "SELECT coalesce(max(last) + 1, 0) FROM removed WHERE ?1 IS NULL OR domain IN (SELECT value FROM json_each(?1))"
+)
+
+Domains: TypeAlias = str | Collection[str] | None  # the key of one, those of several; None: all
+
+
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+
+
+def _now() -> int:
+    """In microseconds, as times are in the log."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True)
+class LoggedEvent:
+    """One event, and when and where it was appended."""
+
+    position: int
+    time: dt.datetime
+    domain: str
+    event: dict[str, Any]  # as published: a record, or a CloudEvent with the record in `data`
+
+
+class LogReader:
+    """Reads a log; as many as one likes, in any process. May be shared by threads."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS, topic: Topic | None = None
+    ) -> None:
+        self.directory = Path(directory)
+        self.place = written_place(self.directory)  # the URL of the topic that has the pages; None: they are here
+        self._topic = topic_at(self.place) if topic is None and self.place is not None else topic
+        self._connection = open_to_read(self.directory, busy_seconds, in_topic=self._topic is not None)
+        self._acknowledged = Acknowledged(self.directory, write=False)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+            self._acknowledged.close()
+        if self._topic is not None:
+            self._topic.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def start(self) -> int:
+        """The first position that retention has left."""
+        return int(self._ask(f"SELECT {_START}")[0][0])
+
+    @property
+    def end(self) -> int:
+        """The position that the next event will have."""
+        acknowledged = self._acknowledged.read()  # before the other: it only grows
+        end = int(self._ask(f"SELECT {_END}")[0][0])
+        if end < acknowledged:
+            raise LogCorruptError(
+                f"log: {self.directory} was acknowledged up to position {acknowledged - 1}, and ends at "
+                f"{end - 1}: its tail is damaged, or an old copy was restored; restore a newer one, or give "
+                f"the positions up for lost with tidings.store.log.log_repair",
+                position=end,
+            )
+        return end
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the events take, compressed, without SQLite's own overhead."""
+        return int(self._ask(f"SELECT coalesce(sum(size), 0) FROM ({self._sizes})")[0][0])
+
+    @property
+    def _sizes(self) -> str:
+        return _SIZES if self._topic is None else _PLACED_SIZES
+
+    def read(
+        self, start: int | None = None, end: int | None = None, *, domain: Domains = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The events of positions [start, end), of one domain or of all, by `RAW_SCHEMA`."""
+        start, end = self._range(start, end)
+        return raw_batches(self.pages(start, end, domain=domain), start, end)
+
+    def read_attributes(
+        self, domain: Domain, start: int | None = None, end: int | None = None, *,
+        on_error: Literal["raise", "reject"] = "raise",
+    ) -> Iterator[EventColumns]:  # fmt: skip
+        """The attributes of a domain's events of positions [start, end).
+
+        An event that does not fit the domain (which may have changed since) raises `EventError`, or
+        with `on_error="reject"` says so in `rejected`.
+        """
+        start, end = self._range(start, end)
+        return attribute_columns(self.pages(start, end, domain=domain.name), domain, start, end, on_error=on_error)
+
+    def event(self, position: int) -> LoggedEvent:
+        """The event at a position."""
+        for page in self.pages(*self._range(position, position + 1)):
+            appended = _EPOCH + dt.timedelta(microseconds=page.time)
+            return LoggedEvent(position, appended, page.domain, parse(page.texts()[position - page.first]))
+        raise LogRangeError(f"log: the event at position {position} was lost, and given up in a repair")
+
+    def position_at(self, time: dt.datetime) -> int:
+        """The first position appended at this time or later; the end where there is none.
+
+        An event has the time of the clock when it was appended, and clocks are set. A time in the future counts for
+        nothing. One that is earlier than those before it says nothing either: such an event is taken to be as late
+        as what comes after it.
+        """
+        if time.tzinfo is None:
+            raise LogRangeError(f"log: the time {time} has no zone; add one, such as UTC")
+        return self._position_at((time - _EPOCH) // dt.timedelta(microseconds=1), _now())
+
+    def kept_from(self, *, max_age: dt.timedelta | None = None, max_bytes: int | None = None) -> int:
+        """The first position that these limits keep: events that are no older, and the newest of so many bytes."""
+        limits = [self.start]
+        if max_age is not None:
+            now = _now()
+            limits.append(self._position_at(now - max_age // dt.timedelta(microseconds=1), now))
+        if max_bytes is not None:
+            limits.append(self.position_of_newest(max_bytes))
+        return max(limits)
+
+    def _position_at(self, wanted: int, now: int) -> int:
+        start, end = self.start, self.end
+        if wanted > now:
+            return end
+        steps = self._ask("SELECT first FROM clock_steps WHERE first > ? AND first < ? ORDER BY first", start, end)
+        found, latest = start, None  # the latest time so far, of those that are neither in the future nor early
+        for first, last in pairwise([start, *(step for (step,) in steps), end]):
+            at = self._first_from(wanted, first, last)
+            before = self._ask(
+                "SELECT time FROM pages WHERE first >= ? AND first < ? ORDER BY first DESC LIMIT 1", first, at
+            )
+            if before and (latest is None or before[0][0] >= latest):
+                found, latest = at, before[0][0]
+            there = self._ask("SELECT time FROM pages WHERE first >= ? AND first < ? ORDER BY first LIMIT 1", at, last)
+            if there and there[0][0] <= now:
+                break
+        return found
+
+    def _first_from(self, wanted: int, low: int, high: int) -> int:
+        """The first position at a time or later, among positions [low, high), along which times never go down."""
+        while low < high:
+            middle = (low + high) // 2
+            page = self._ask(
+                "SELECT first, count, time FROM pages WHERE first <= ? ORDER BY first DESC LIMIT 1", middle
+            )
+            if not page or page[0][0] + page[0][1] <= low:  # only lost positions between
+                low = middle + 1
+            elif page[0][2] < wanted:
+                low = max(middle + 1, page[0][0] + page[0][1])
+            else:
+                high = max(low, page[0][0])
+        return low
+
+    def position_of_newest(self, max_bytes: int, *, before: int | None = None) -> int:
+        """The first position of the newest events, of all or of those before a position, that take so many bytes."""
+        sizes = f"{self._sizes} WHERE ?1 IS NULL OR first < ?1 ORDER BY first DESC"
+        at = total = 0
+        with self._lock, translated("cannot read"):
+            for first, count, size in self._connection.cursor().execute(sizes, (before,)):
+                total += size
+                if total > max_bytes:
+                    return int(first + count)
+                at = first
+        return int(at)
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """What the events of positions [start, end) take, compressed; by pages, the first of them whole."""
+        total = f"SELECT coalesce(sum(size), 0) FROM ({self._sizes}) WHERE first + count > ? AND first < ?"
+        return int(self._ask(total, start, end)[0][0])
+
+    def advance(self, start: int, *, domain: Domains = None, events: int | None = None, end: int | None = None) -> int:
+        """Where a read from `start` on ends that takes at most so many events of the domain.
+
+        It ends right after the last of them, so `start` itself is the answer where there are none.
+        """
+        end = self.end if end is None else end
+        if domain is None:
+            return max(start, end if events is None else min(end, start + events))
+        at, left = start, events
+        for first, count in self._headers(start, end, domain):
+            taken = min(first + count, end) - max(first, start)
+            if left is not None and taken >= left:
+                return int(max(first, start) + left)
+            at = min(first + count, end)
+            left = None if left is None else left - taken
+        return at
+
+    def pages(self, start: int, end: int, *, domain: Domains = None) -> Iterator[Page]:
+        """The pages with events of positions [start, end), verified; the first and last may reach beyond."""
+        at = start
+        while at < end:
+            rows = self._fetch(at, end, domain)
+            for row in rows:
+                page = Page(*row)
+                if page.first > at:
+                    self._account_for(at, page.first, domain)
+                at = page.end
+                if _is_among(page.domain, domain):
+                    page.verify()
+                    yield page
+            if not rows:
+                self._account_for(at, end, domain)
+                at = end
+
+    def _range(self, start: int | None, end: int | None) -> tuple[int, int]:
+        start = self.start if start is None else start
+        last = self.end
+        end = last if end is None else end
+        if not 0 <= start <= end <= last:
+            raise LogRangeError(f"log: positions {start} to {end} were asked for, and the log ends at {last}")
+        return start, end
+
+    def parts(self, start: int, end: int, domain: str) -> Iterator[tuple[int, int]]:
+        """How the events of a domain lie in positions [start, end): the first and the number of each part."""
+        for first, count in self._headers(start, end, domain):
+            begin = max(first, start)
+            yield begin, min(first + count, end) - begin
+
+    def _headers(self, start: int, end: int, domain: Domains) -> Iterator[Sequence[Any]]:
+        while rows := self._ask(_HEADERS + " LIMIT 1000", start, end, _listed(domain)):
+            yield from rows
+            start = rows[-1][0] + rows[-1][1]
+
+    def _fetch(self, at: int, end: int, domain: Domains) -> list[tuple[Any, ...]]:
+        """The next pages, not too many bytes of them: a reader that takes long keeps SQLite from cutting its log."""
+        rows: list[tuple[Any, ...]] = []
+        size = 0
+        with self._lock, translated("cannot read", position=at):
+            cursor = self._connection.cursor()
+            for row in cursor.execute(_PAGES, (at, end, _listed(domain))):
+                rows.append(row)
+                size += 1000 + len(row[6] or b"") + len(row[7] or b"") + len(row[8] or b"")
+                if size > _FETCH_BYTES:
+                    break
+            cursor.close()
+        return rows if self._topic is None else self._from_topic(self._topic, rows, domain)
+
+    def _from_topic(self, topic: Topic, rows: list[tuple[Any, ...]], domain: Domains) -> list[tuple[Any, ...]]:
+        """Of these pages the first ones, not too many bytes of them, with what the topic has of them."""
+        if not rows:
+            return rows
+        places = {place.page.first: place for place in self._placed(rows[0][0], rows[-1][0] + 1, domain)}
+        taken: list[tuple[Any, ...]] = []
+        wanted: list[Placed] = []
+        size = 0
+        for row in rows:
+            if _is_among(row[2], domain):
+                place = places.get(row[0])
+                if place is None:
+                    break  # removed since
+                size += place.size
+                if wanted and size > _FETCH_BYTES:
+                    break
+                wanted.append(place)
+            taken.append(row)
+        whole = {page.first: (page.keys, page.events, page.attributes) for page in fetched(topic, wanted)}
+        return [(*row[:6], *whole.get(row[0], row[6:])) for row in taken]
+
+    def placed(self, start: int, end: int, *, domain: Domains = None) -> list[Placed]:
+        """Of a log in a topic, where the pages are with events of positions [start, end)."""
+        found = list(self._placed(start, end, domain))
+        if start < (begin := self.start):  # after they were looked up: what was there then is theirs
+            self._account_for(start, min(begin, end), domain)
+        return found
+
+    def _placed(self, start: int, end: int, domain: Domains) -> Iterator[Placed]:
+        for *known, offset, size in self._ask(_PLACED, start, end, _listed(domain)):
+            first, count, of, time, checksum, length = known
+            yield Placed(Page(first, count, of, time, checksum, length, None, b"", None), offset, size)
+
+    def removed_to(self, domain: Domains = None) -> int:
+        """The position after the last event of the domain that retention has removed; 0 if none was."""
+        return int(self._ask(_REMOVED, _listed(domain))[0][0])
+
+    def _account_for(self, first: int, end: int, domain: Domains) -> None:
+        """Positions [first, end) have no page: say why, unless no event of the domain is missing."""
+        removed_to = self.removed_to(domain)
+        if first < removed_to:
+            raise LogRangeError(
+                f"log: positions {first} to {min(end, removed_to) - 1} were removed by retention, "
+                f"and the log begins at {self.start}"
+            )
+        at = max(first, self.start)
+        for lost_first, lost_last in self._ask("SELECT first, last FROM lost WHERE last >= ? ORDER BY first", at):
+            if lost_first > at:
+                break
+            at = max(at, lost_last + 1)
+        if at < end:
+            raise LogCorruptError(
+                f"log: positions {at} to {end - 1} are missing from {self.directory}: the file is damaged; "
+                "restore a copy, or give them up for lost with tidings.store.log.log_repair",
+                position=at,
+            )
+
+    def _ask(self, sql: str, *values: object) -> list[Any]:
+        with self._lock, translated("cannot read"):
+            return ask(self._connection, sql, values)
+
+
+def _listed(domain: Domains) -> str | None:
+    """Domains as SQL takes them."""
+    if domain is None:
+        return None
+    return json.dumps([domain] if isinstance(domain, str) else sorted(domain))
+
+
+def _is_among(name: str, domain: Domains) -> bool:
+    return domain is None or (name == domain if isinstance(domain, str) else name in domain)

@@ -1,0 +1,160 @@
+"""A log's pages as the records of a topic, such as Kafka's, and which of these records count.
+
+A topic takes what anybody sends, and what was sent and not answered may still arrive, after another writer has
+begun. So a record says at which offset it was meant to be: it counts where it is there, and is void anywhere else. Of
+two writers one is thus always too late, whoever they are, and finds that out by the offset that it is told. Pages that
+are committed together count when all of them do, one after the other.
+
+A writer begins with an empty page, whose place in the topic is taken when it counts: from then on nothing that an
+earlier writer has sent can.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from tidings.store.log.log_errors import LogCorruptError
+from tidings.store.log.page import Page, make_page
+
+_MAGIC = b"TDP1"
+# magic, offset, part, parts; first, count, time, checksum, length; bytes of the domain, keys, events, attributes
+_HEAD = struct.Struct("<4sqIIqqqIqIqII")
+_FETCHED_BYTES = 8 << 20  # of pages in memory at a time, and one page more
+_NONE = 0xFFFFFFFF  # the length of attributes that are not there
+
+
+class Topic(Protocol):
+    """One ordered sequence of records, each with its offset; kept by others, and apart from us."""
+
+    @property
+    def name(self) -> str:
+        """What an operator calls it."""
+
+    @property
+    def max_record_bytes(self) -> int: ...
+
+    def bounds(self) -> tuple[int, int]:
+        """The offset of the first record, and that of the next to come."""
+
+    def append(self, records: Sequence[bytes]) -> list[int]:
+        """Have records kept, in this order, and answer their offsets; `LogUnknownError` where they may be or not."""
+
+    def read(self, offsets: Iterable[int], *, max_bytes: int | None = None) -> dict[int, bytes]:
+        """The records at offsets, which go up, of those that are there; the first of them where they are many bytes."""
+
+    def remove_before(self, offset: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Sent(NamedTuple):
+    """A record, read."""
+
+    offset: int  # where it was meant to be
+    part: int  # of how many pages that count together
+    parts: int
+    page: Page
+
+
+def packed(pages: Sequence[Page], offset: int) -> list[bytes]:
+    """Pages that are committed together, as records from an offset on."""
+    records = []
+    for part, page in enumerate(pages):
+        domain, keys = page.domain.encode(), page.keys
+        head = _HEAD.pack(
+            _MAGIC, offset + part, part, len(pages), page.first, page.count, page.time, page.checksum, page.length,
+            len(domain), -1 if keys is None else len(keys), len(page.events),
+            _NONE if page.attributes is None else len(page.attributes),
+        )  # fmt: skip
+        records.append(b"".join((head, domain, keys or b"", page.events, page.attributes or b"")))
+    return records
+
+
+def unpacked(record: bytes) -> Sent | None:
+    """None of what is no record of ours."""
+    if not record.startswith(_MAGIC) or len(record) < _HEAD.size:
+        return None
+    _, offset, part, parts, first, count, time, checksum, length, *sizes = _HEAD.unpack_from(record)
+    at = _HEAD.size
+    fields: list[bytes | None] = []
+    for size in sizes:
+        there = size not in (-1, _NONE)
+        fields.append(record[at : at + size] if there else None)
+        at += size if there else 0
+    if at != len(record):
+        raise LogCorruptError(f"log: the record at offset {offset} is not as it was sent", position=first)
+    domain, keys, events, attributes = fields
+    assert domain is not None
+    assert events is not None
+    return Sent(
+        offset, part, parts, Page(first, count, domain.decode(), time, checksum, length, keys, events, attributes)
+    )
+
+
+class Placed(NamedTuple):
+    """A page without its events, and where they are."""
+
+    page: Page
+    offset: int
+    size: int
+
+
+def fetched(topic: Topic, placed: Sequence[Placed]) -> Iterator[Page]:
+    """Pages with their events, which the topic has."""
+    at = 0
+    while at < len(placed):
+        end, size = at + 1, placed[at].size
+        while end < len(placed) and size + placed[end].size <= _FETCHED_BYTES:
+            size += placed[end].size
+            end += 1
+        records = topic.read([one.offset for one in placed[at:end]])
+        for page, offset, _ in placed[at:end]:
+            sent = unpacked(records[offset]) if offset in records else None
+            if sent is None:
+                raise LogCorruptError(
+                    f"log: {topic.name} has no events at offset {offset} any more, which are those from position "
+                    f"{page.first} on",
+                    position=page.first,
+                )
+            yield replace(page, keys=sent.page.keys, events=sent.page.events, attributes=sent.page.attributes)
+        at = end
+
+
+def opening(first: int, time: int) -> Page:
+    """The empty page by which a writer takes its place, at the position that comes next."""
+    return make_page(first, "", time, [], None, None)
+
+
+class Following:
+    """Looks at all records of a topic, in their order, and finds the commits that count."""
+
+    def __init__(self, *, cut: bool = False) -> None:
+        self._cut = cut  # what is before the first record was removed, which may be the first part of its commit
+        self._begun = 0  # at which part those that wait begin
+        self._parts: list[Page] = []
+
+    def take(self, offset: int, record: bytes | None) -> list[Page] | None:
+        """The pages of a commit that is whole with this record; None where there is none."""
+        sent = None if record is None else unpacked(record)
+        cut, self._cut = self._cut, False
+        if sent is None or sent.offset != offset:
+            self._parts = []
+            return None
+        if sent.part == 0 or cut:
+            self._begun, self._parts = sent.part, []
+        if sent.part != self._begun + len(self._parts):
+            self._parts = []
+            return None
+        self._parts.append(sent.page)
+        if sent.part + 1 < sent.parts:
+            return None
+        pages, self._parts = self._parts, []
+        return pages
+
+    @property
+    def waiting(self) -> int:
+        """Records before this one that are of a commit which is not whole yet."""
+        return len(self._parts)

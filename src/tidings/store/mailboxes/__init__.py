@@ -1,0 +1,1 @@
+"""Notifications, and how far each subscriber has come."""

@@ -1,0 +1,477 @@
+"""Notifications by groups of subscriptions: a page a group for each load, in place of a row a notification.
+
+Subscriptions that ask for similar things match the same events. Where such are a *group*, a load writes one
+page for all of its members (`member_pages`), if that takes fewer bytes than their rows would, and rows
+else. To whoever reads, a mailbox is the same: its rows and what the pages of its groups have for it.
+
+- A page is only written of positions after all that were loaded before, of its source, and after all that was
+  acknowledged: so no notification of it can be there already, and the pages of a group are in order. Other loads,
+  such as a batch that comes again, are rows, without what pages have.
+- What a subscriber acknowledges stays in the page, and is seen by nobody: a page is written anew when half of it is
+  such, and goes with its last.
+- Groups are made anew as a whole. Who is in none of the new ones has rows from then on; pages of the former groups are
+  read until all of them is acknowledged. A row of `groupings` without members is the border between the two.
+- Mailboxes stay bounded: of each group it is known how many at most wait for one member. Where that comes near the
+  bound it is counted, and where it reaches it the group is dissolved into rows, for which the bound is kept one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidings.store.mailboxes.member_pages import Members, Positions, decode, encode
+
+LOG = ""  # the source of positions in the log
+
+TABLES = """
+    CREATE TABLE groupings (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, size INTEGER NOT NULL, most INTEGER NOT NULL) STRICT;
+    CREATE TABLE members (
+        subscription ANY NOT NULL, grouping INTEGER NOT NULL, member INTEGER NOT NULL,
+        PRIMARY KEY (subscription, grouping)) STRICT, WITHOUT ROWID;
+    CREATE INDEX members_of ON members (grouping);
+    CREATE TABLE pages (
+        number INTEGER PRIMARY KEY, grouping INTEGER NOT NULL, source TEXT NOT NULL, first INTEGER NOT NULL,
+        last INTEGER NOT NULL, notifications INTEGER NOT NULL, data BLOB NOT NULL) STRICT;
+    CREATE INDEX pages_of ON pages (grouping, source, first, last);
+    CREATE TABLE highest (source TEXT PRIMARY KEY NOT NULL, position INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE marks (pruned INTEGER NOT NULL, grouped INTEGER NOT NULL) STRICT;
+    INSERT INTO marks VALUES (-1, 0);
+"""
+
+# Bytes of a notification as a row of the file, as measured, and of a page of members beside its data: its row and the
+# entry of the index. What is written on the way, whole pages of SQLite's tree for a row each, is far more for rows.
+ROW_BYTES = 12
+PAGE_BYTES = 48
+
+_BORDER = "SELECT coalesce(max(number), 0) FROM groupings WHERE size = 0"  # groups before it are not written to
+_LAST = (1 << 63) - 1
+_DEAD = 0.5  # of a page: then it is written anew
+
+Row = tuple[Any, str, int]  # subscription, source, position
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Matches in columns: who is told of what."""
+
+    ids: Any  # an Arrow array
+    positions: Positions
+    sources: npt.NDArray[np.int64]  # numbers of `names`
+    names: list[str]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def rows(self, chosen: npt.NDArray[Any] | None = None) -> list[Row]:
+        """By subscription, as the tree of the file has them: in any other order SQLite, whose cache is small, would
+        write a page of the tree again for nearly every row."""
+        columns: dict[str, Any] = {"id": self.ids, "source": self.sources, "position": self.positions}
+        table = pa.table(columns) if chosen is None else pa.table(columns).filter(pa.array(chosen))
+        table = table.sort_by([("id", "ascending"), ("source", "ascending"), ("position", "ascending")])
+        ids, sources, positions = (np.asarray(table[name]).tolist() for name in ("id", "source", "position"))
+        return list(zip(ids, [self.names[source] for source in sources], positions, strict=True))
+
+
+def batch_of(matches: pa.Table) -> Batch:
+    """From the columns `position`, `subscriptions` and where positions are not the log's `source`."""
+    lists: Any = matches["subscriptions"].combine_chunks()
+    parents = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
+    positions = np.asarray(matches["position"].combine_chunks()).astype(np.int64)[parents]
+    if "source" not in matches.column_names:
+        return Batch(pc.list_flatten(lists), positions, np.zeros(len(parents), np.int64), [LOG])
+    encoded: Any = matches["source"].combine_chunks().dictionary_encode()
+    numbers = np.asarray(encoded.indices).astype(np.int64)[parents]
+    return Batch(pc.list_flatten(lists), positions, numbers, encoded.dictionary.to_pylist())
+
+
+class _Known:
+    """Which group subscriptions are written to, and which member of it they are, to look many up at once."""
+
+    def __init__(self, rows: list[tuple[Any, int, int]]) -> None:
+        numbers = sorted(row for row in rows if isinstance(row[0], int))
+        texts = [row for row in rows if isinstance(row[0], str)]
+        self._numbers = np.array(numbers, np.int64).reshape(-1, 3)
+        self._texts = pa.array([row[0] for row in texts], pa.string())
+        self._text_places = np.array([row[1:] for row in texts], np.int64).reshape(-1, 2)
+
+    def find(self, ids: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Group and member of each id; group −1 for none."""
+        places = np.full((len(ids), 2), -1, np.int64)
+        if pa.types.is_integer(ids.type) and len(self._numbers):
+            wanted = np.asarray(ids).astype(np.int64)
+            at = np.minimum(np.searchsorted(self._numbers[:, 0], wanted), len(self._numbers) - 1)
+            known = self._numbers[at, 0] == wanted
+            places[known] = self._numbers[at[known], 1:]
+        elif len(self._texts) and not pa.types.is_integer(ids.type):
+            at = np.asarray(pc.index_in(ids.cast(pa.string()), value_set=self._texts).fill_null(-1))
+            places[at >= 0] = self._text_places[at[at >= 0]]
+        return places[:, 0], places[:, 1]
+
+
+class Groups:
+    """The groups of a file of notifications. Whoever calls has a transaction under way, but to read."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._cached: tuple[int, _Known] | None = None
+
+    def _ask(self, sql: str, *values: Any) -> list[Any]:
+        return list(self._connection.execute(sql, values))
+
+    # ------------------------------------------------------------------ groups
+
+    def make(self, groups: Iterable[Sequence[str | int]]) -> int:
+        """Write to these groups from now on, and to no others; pages of those stay until they are read.
+
+        Answers how many groups these are.
+        """
+        made = 0
+        self._ask("DELETE FROM groupings WHERE size = 0")
+        self._ask("INSERT INTO groupings (size, most) VALUES (0, 0)")
+        for subscriptions in groups:
+            most = self._most_among(subscriptions)
+            self._ask("INSERT INTO groupings (size, most) VALUES (?, ?)", len(subscriptions), most)
+            number = self._connection.last_insert_rowid()
+            rows = [(subscription, number, member) for member, subscription in enumerate(subscriptions)]
+            self._connection.executemany("INSERT INTO members VALUES (?, ?, ?)", rows)
+            made += 1
+        self._ask("UPDATE marks SET grouped = grouped + 1")
+        self._forget_empty()
+        return made
+
+    def _most_among(self, subscriptions: Sequence[str | int]) -> int:
+        """At most so many wait for one of these now."""
+        most = 0
+        for subscription in subscriptions:
+            waiting = self._ask("SELECT waiting FROM mailboxes WHERE subscription = ?", subscription)
+            most = max(most, (waiting[0][0] if waiting else 0) + self.waiting_at_most(subscription))
+        return most
+
+    def _forget_empty(self) -> None:
+        """Groups that nobody writes to any more, and that have no page left."""
+        gone = f"number < ({_BORDER}) AND number NOT IN (SELECT grouping FROM pages)"
+        self._ask(f"DELETE FROM members WHERE grouping IN (SELECT number FROM groupings WHERE {gone})")
+        self._ask(f"DELETE FROM groupings WHERE {gone}")
+
+    @property
+    def known(self) -> _Known:
+        ((generation,),) = self._ask("SELECT grouped FROM marks")
+        if self._cached is None or self._cached[0] != generation:
+            # With max(), SQLite takes the other columns from the row that has the greatest.
+            current = f"SELECT * FROM members WHERE grouping > ({_BORDER})"
+            sql = f"SELECT subscription, max(grouping), member FROM ({current}) GROUP BY subscription"
+            self._cached = generation, _Known(self._ask(sql))
+        return self._cached[1]
+
+    @property
+    def count(self) -> int:
+        """How many groups are written to."""
+        return int(self._ask(f"SELECT count(*) FROM groupings WHERE number > ({_BORDER})")[0][0])
+
+    @property
+    def has_any(self) -> bool:
+        """Whether pages may have something for anybody, of former groups too."""
+        return bool(self._ask("SELECT 1 FROM members LIMIT 1"))
+
+    def memberships(self, subscription: str | int) -> list[tuple[int, int]]:
+        return self._ask("SELECT grouping, member FROM members WHERE subscription = ?", subscription)
+
+    # ------------------------------------------------------------------ reading
+
+    def positions_of(self, subscription: str | int, source: str, after: int, before: int, limit: int) -> list[int]:
+        """Those that pages have for a subscription and that it has not acknowledged, in their order."""
+        memberships = self.memberships(subscription)
+        if memberships and source == LOG:
+            after = max(after, self._pruned(subscription))
+        found: list[int] = []
+        for grouping, member in memberships:
+            mine: list[int] = []
+            for data in self._pages(grouping, source, after, before):
+                positions, members = decode(data)
+                kept = (members == member) & (positions > after) & (positions < before)
+                mine += positions[kept].tolist()
+                if 0 <= limit <= len(mine):
+                    break
+            found += mine
+        return sorted(found)
+
+    def waiting(self, subscription: str | int) -> int:
+        sources = [source for (source,) in self._ask("SELECT source FROM highest")]
+        return sum(len(self.positions_of(subscription, source, -1, _LAST, -1)) for source in sources)
+
+    def pairs(self) -> Iterator[tuple[int, Any]]:
+        for grouping, source, data in self._ask("SELECT grouping, source, data FROM pages ORDER BY number"):
+            subscriptions, pruned = self._members(grouping)
+            positions, members = decode(data)
+            alive = _alive(positions, pruned[members], source)
+            for position, member in zip(positions[alive].tolist(), members[alive].tolist(), strict=True):
+                yield position, subscriptions[member]
+
+    def among(self, sources: Sequence[str], positions: Positions) -> set[Row]:
+        """What pages have at these positions, or between them, acknowledged or not."""
+        found: set[Row] = set()
+        first, last = int(positions.min()), int(positions.max())
+        sql = "SELECT grouping, data FROM pages WHERE source = ? AND last >= ? AND first <= ?"
+        for source in sources:
+            for grouping, data in self._ask(sql, source, first, last):
+                subscriptions, _ = self._members(grouping)
+                at, members = decode(data)
+                near = (at >= first) & (at <= last)
+                pairs = zip(at[near].tolist(), members[near].tolist(), strict=True)
+                found |= {
+                    (subscriptions[member], source, position) for position, member in pairs if member in subscriptions
+                }
+        return found
+
+    def _pages(self, grouping: int, source: str, after: int, before: int) -> Iterator[bytes]:
+        sql = "SELECT data FROM pages WHERE grouping = ? AND source = ? AND last > ? AND first < ? ORDER BY first"
+        return (data for (data,) in self._connection.execute(sql, (grouping, source, after, before)))
+
+    def _pruned(self, subscription: str | int) -> int:
+        found = self._ask("SELECT pruned FROM mailboxes WHERE subscription = ?", subscription)
+        return int(found[0][0]) if found else -1
+
+    def _members(self, grouping: int) -> tuple[dict[int, Any], npt.NDArray[np.int64]]:
+        """The subscriptions of a group by member, and how far each has acknowledged; those that are gone, all."""
+        rows = self._ask(
+            "SELECT member, subscription, coalesce(pruned, -1) FROM members LEFT JOIN mailboxes USING (subscription) "
+            "WHERE grouping = ?",
+            grouping,
+        )
+        ((size,),) = self._ask("SELECT size FROM groupings WHERE number = ?", grouping)
+        pruned = np.full(size, _LAST)
+        for member, _, position in rows:
+            pruned[member] = position
+        return {member: subscription for member, subscription, _ in rows}, pruned
+
+    # ------------------------------------------------------------------ forgetting
+
+    def prune(self, acknowledged: Mapping[Any, tuple[int, int]]) -> int:
+        """Of each subscription what lies between two positions, the first apart, is acknowledged; answers how many."""
+        by_group: dict[int, dict[int, tuple[int, int]]] = {}
+        for subscription, marks in acknowledged.items():
+            for grouping, member in self.memberships(subscription):
+                by_group.setdefault(grouping, {})[member] = marks
+        removed = 0
+        for grouping, marks_of in by_group.items():
+            size = 1 + max(marks_of)
+            old, new = np.full(size, _LAST), np.full(size, -1)
+            for member, (before, after) in marks_of.items():
+                old[member], new[member] = before, after
+            for positions, members in self._swept(grouping, int(old.min()), int(new.max())):
+                mine = members < size
+                positions, members = positions[mine], members[mine]
+                removed += int(((positions > old[members]) & (positions <= new[members])).sum())
+        if acknowledged:
+            self._ask("UPDATE marks SET pruned = max(pruned, ?)", max(after for _, after in acknowledged.values()))
+        return removed
+
+    def forget(self, subscriptions: Iterable[Any]) -> None:
+        groupings = set()
+        for subscription in subscriptions:
+            groupings |= {grouping for grouping, _ in self.memberships(subscription)}
+            self._ask("DELETE FROM members WHERE subscription = ?", subscription)
+        for grouping in sorted(groupings):
+            for _ in self._swept(grouping, -1, _LAST):
+                pass
+
+    def _swept(self, grouping: int, after: int, upto: int) -> Iterator[tuple[Positions, Members]]:
+        """The pages with positions of the log after one and up to another; each is written anew, or goes, where little
+        of it is waiting."""
+        _, pruned = self._members(grouping)
+        sql = "SELECT number, data FROM pages WHERE grouping = ? AND source = ? AND last > ? AND first <= ? ORDER BY 1"
+        for number, data in self._ask(sql, grouping, LOG, after, upto):
+            positions, members = decode(data)
+            yield positions, members
+            alive = positions > pruned[members]
+            left = int(alive.sum())
+            if not left:
+                self._ask("DELETE FROM pages WHERE number = ?", number)
+            elif left <= _DEAD * len(alive):
+                positions, members = positions[alive], members[alive]
+                self._ask(
+                    "UPDATE pages SET first = ?, last = ?, notifications = ?, data = ? WHERE number = ?",
+                    int(positions[0]), int(positions[-1]), left, encode(positions, members), number,
+                )  # fmt: skip
+
+    def dissolve(self, grouping: int) -> None:
+        """Have what waits in a group's pages as rows, and its members in no group."""
+        subscriptions, pruned = self._members(grouping)
+        counts: dict[int, int] = {}
+        for source, data in self._ask("SELECT source, data FROM pages WHERE grouping = ?", grouping):
+            positions, members = decode(data)
+            alive = _alive(positions, pruned[members], source)
+            rows = [
+                (subscriptions[member], source, position)
+                for position, member in zip(positions[alive].tolist(), members[alive].tolist(), strict=True)
+            ]
+            self._connection.executemany("INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)", rows)
+            for member, count in enumerate(np.bincount(members[alive]).tolist()):
+                if count:
+                    counts[member] = counts.get(member, 0) + count
+        self._connection.executemany(
+            "INSERT INTO mailboxes VALUES (?, ?, 0, -1) ON CONFLICT DO UPDATE SET waiting = waiting + excluded.waiting",
+            [(subscriptions[member], count) for member, count in counts.items()],
+        )
+        for table, column in (("pages", "grouping"), ("members", "grouping"), ("groupings", "number")):
+            self._ask(f"DELETE FROM {table} WHERE {column} = ?", grouping)
+        self._ask("UPDATE marks SET grouped = grouped + 1")
+
+    def waiting_at_most(self, subscription: Any) -> int:
+        """In pages; quickly."""
+        sql = "SELECT sum(most) FROM groupings WHERE number IN (SELECT grouping FROM members WHERE subscription = ?)"
+        return int(self._ask(sql, subscription)[0][0] or 0)
+
+    def more_waiting(self, subscription: Any, count: int) -> None:
+        """So many rows were added for a subscription that may be a member."""
+        sql = (
+            "UPDATE groupings SET most = most + ? WHERE number IN (SELECT grouping FROM members WHERE subscription = ?)"
+        )
+        self._ask(sql, count, subscription)
+
+    def told(self) -> set[int]:
+        """The subscriptions, of those that are numbers, for which something waits in a page."""
+        return {subscription for _, subscription in self.pairs() if isinstance(subscription, int)}
+
+    def most_waiting(self, grouping: int) -> int:
+        """How many wait for one member, counted."""
+        subscriptions, _ = self._members(grouping)
+        most = 0
+        for subscription in subscriptions.values():
+            rows = self._ask("SELECT waiting FROM mailboxes WHERE subscription = ?", subscription)
+            most = max(most, (rows[0][0] if rows else 0) + self.waiting(subscription))
+        return most
+
+    def bound(self) -> None:
+        """Count anew what waits in every group: the file has mailboxes from now on."""
+        for (number,) in self._ask("SELECT number FROM groupings"):
+            self._ask("UPDATE groupings SET most = ? WHERE number = ?", self.most_waiting(number), number)
+
+
+def _alive(positions: Positions, pruned: npt.NDArray[np.int64], source: str) -> npt.NDArray[np.bool_]:
+    """What waits: only positions of the log are acknowledged, and for who is gone nothing waits."""
+    return np.asarray(positions > (pruned if source == LOG else np.where(pruned == _LAST, _LAST, -1)))
+
+
+class Filling:
+    """One load: what goes to pages, and what is left for rows."""
+
+    def __init__(self, groups: Groups, connection: apsw.Connection, room: int | None) -> None:
+        self._groups = groups
+        self._connection = connection
+        self._room = room
+        self._known = groups.known
+        self._has_any = groups.has_any
+        self._highest: dict[str, int] = dict(connection.execute("SELECT source, position FROM highest"))
+        ((self._pruned,),) = list(connection.execute("SELECT pruned FROM marks"))
+        self._reached: dict[str, int] = {}
+        self._parts: list[tuple[Batch, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self.added = 0
+        self.told: set[int] = set()  # numbers of the subscriptions that have something in a page
+
+    def rows_of(self, batch: Batch) -> list[Row]:
+        """What goes to rows at once; what may go to pages is kept until `finish`."""
+        if not len(batch):
+            return []
+        last = np.full(len(batch.names), -1)
+        np.maximum.at(last, batch.sources, batch.positions)
+        for name, position in zip(batch.names, last.tolist(), strict=True):
+            self._reached[name] = max(position, self._reached.get(name, -1))
+        if not self._has_any:
+            return batch.rows()
+        grouping, member = self._known.find(batch.ids)
+        before = np.array(
+            [max(self._highest.get(name, -1), self._pruned if name == LOG else -1) for name in batch.names], np.int64
+        )
+        fresh = batch.positions > before[batch.sources]
+        paged = fresh & (grouping >= 0)
+        if paged.any():
+            chosen = np.flatnonzero(paged)
+            ids = batch.ids.take(pa.array(chosen))
+            part = Batch(ids, batch.positions[chosen], batch.sources[chosen], batch.names)
+            self._parts.append((part, grouping[chosen], member[chosen]))
+        rows = batch.rows(~paged)
+        if not fresh.all():  # positions come again: they may be in pages
+            known = self._groups.among(batch.names, batch.positions[~fresh])
+            rows = [row for row in rows if row not in known]
+        return rows
+
+    def finish(self) -> list[Row]:
+        """Write the pages; answers what is better kept in rows."""
+        rows = self._write_pages() if self._parts else []
+        self._connection.executemany(
+            "INSERT INTO highest VALUES (?, ?) ON CONFLICT DO UPDATE SET position = max(position, excluded.position)",
+            list(self._reached.items()),
+        )
+        return rows
+
+    def _write_pages(self) -> list[Row]:
+        names = sorted({name for batch, _, _ in self._parts for name in batch.names})
+        number = {name: at for at, name in enumerate(names)}
+        ids = pa.concat_arrays([batch.ids for batch, _, _ in self._parts])
+        sources = np.concatenate(
+            [np.array([number[name] for name in batch.names])[batch.sources] for batch, _, _ in self._parts]
+        )
+        positions = np.concatenate([batch.positions for batch, _, _ in self._parts])
+        grouping = np.concatenate([grouping for _, grouping, _ in self._parts])
+        member = np.concatenate([member for _, _, member in self._parts])
+        order = np.lexsort((member, positions, grouping, sources))
+        sources, positions, grouping, member = (column[order] for column in (sources, positions, grouping, member))
+        same = (np.diff(sources) == 0) & (np.diff(grouping) == 0)
+        again = np.r_[False, same & (np.diff(positions) == 0) & (np.diff(member) == 0)]
+        if again.any():
+            order, sources, positions, grouping, member = (
+                column[~again] for column in (order, sources, positions, grouping, member)
+            )
+            same = (np.diff(sources) == 0) & (np.diff(grouping) == 0)
+        bounds = np.r_[0, np.flatnonzero(~same) + 1, len(positions)]
+        in_rows, crowded = np.zeros(len(positions), bool), dict[int, int]()
+        sql = "INSERT INTO pages (grouping, source, first, last, notifications, data) VALUES (?, ?, ?, ?, ?, ?)"
+        for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            group = int(grouping[start])
+            part = slice(start, end)
+            if self._room is not None and not self._has_room(group, member[part], crowded):
+                in_rows[part] = True
+                continue
+            data = encode(positions[part], member[part])
+            if PAGE_BYTES + len(data) >= ROW_BYTES * (end - start):
+                in_rows[part] = True
+                continue
+            first, last = int(positions[start]), int(positions[end - 1])
+            page = group, names[int(sources[start])], first, last, end - start, data
+            self._connection.execute(sql, page)  # at once: what follows may count or dissolve the group
+        self._connection.executemany(
+            "UPDATE groupings SET most = ? WHERE number = ?", [(most, group) for group, most in crowded.items()]
+        )
+        self.added += int((~in_rows).sum())
+        if pa.types.is_integer(ids.type):
+            self.told.update(np.unique(np.asarray(ids)[order[~in_rows]]).tolist())
+        chosen = np.flatnonzero(in_rows)
+        return Batch(ids.take(pa.array(order[chosen])), positions[chosen], sources[chosen], names).rows()
+
+    def _has_room(self, group: int, members: Members, crowded: dict[int, int]) -> bool:
+        """Whether no member's mailbox can overflow; a group that has none is dissolved."""
+        assert self._room is not None
+        more = int(np.bincount(members).max())
+        if group not in crowded:
+            found = list(self._connection.execute("SELECT most FROM groupings WHERE number = ?", (group,)))
+            if not found:  # dissolved a moment ago
+                return False
+            crowded[group] = int(found[0][0])
+        if crowded[group] + more > self._room:
+            crowded[group] = self._groups.most_waiting(group)
+        if crowded[group] + more > self._room:
+            self._groups.dissolve(group)
+            del crowded[group]
+            return False
+        crowded[group] += more
+        return True

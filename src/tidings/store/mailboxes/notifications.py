@@ -1,0 +1,455 @@
+"""Who is told of what: the notifications that matching decided on, each exactly once.
+
+    with Notifications("data/notifications.sqlite") as store:
+        store.load(matches, query="…", batch=12, version=3, reached={LOG: 4711})
+        store.positions_of("ada/commute")
+
+A notification is (source, position, subscription), and is there once however often it is loaded. A load is
+one transaction: its notifications, and how far the query that decided on them has come. So what is in the
+file and what the query knows of it never differ by more than the batch that was under way.
+
+Subscriptions that ask for similar things can be made groups, of which a load writes pages: see `grouped`.
+
+A file may have bounded mailboxes, one for each subscription: what finds its mailbox full is noted as
+overflowed, and is lost to nobody. What a subscriber has acknowledged is pruned, and does not come back
+when its batch is loaded again. A load leaves word of whose mailboxes it filled, for those who deliver.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import pyarrow as pa
+
+from tidings.errors import TidingsError
+from tidings.store.formats import MAILBOXES
+from tidings.store.mailboxes import grouped_pages as grouped
+from tidings.store.mailboxes.grouped_pages import LOG as LOG
+from tidings.store.mailboxes.grouped_pages import Filling, Groups, Row, batch_of
+from tidings.store.sqlite_file import BUSY_SECONDS, SqliteFile
+
+BATCHES_KEPT = 1_000  # of each query, to look at
+LOADS_KEPT = 256  # of which `woken` knows whose mailboxes they filled
+MAX_WOKEN = 10_000  # subscriptions of one load that are noted one by one; where there are more, all are woken
+MAX_WAITING = 100_000  # notifications in one mailbox of a service
+REPLAY = "replay-"  # what the names of queries over history begin with
+_LAST = (1 << 63) - 1
+
+_TABLES = """
+    CREATE TABLE notifications (
+        subscription ANY NOT NULL, source TEXT NOT NULL, position INTEGER NOT NULL,
+        PRIMARY KEY (subscription, source, position)) STRICT, WITHOUT ROWID;
+    CREATE TABLE batches (
+        query TEXT NOT NULL, batch INTEGER NOT NULL, version INTEGER NOT NULL, time INTEGER NOT NULL,
+        notifications INTEGER NOT NULL, PRIMARY KEY (query, batch)) STRICT, WITHOUT ROWID;
+    CREATE TABLE reached (
+        query TEXT NOT NULL, source TEXT NOT NULL, position INTEGER NOT NULL,
+        PRIMARY KEY (query, source)) STRICT, WITHOUT ROWID;
+    CREATE TABLE mailboxes (
+        subscription ANY PRIMARY KEY NOT NULL, waiting INTEGER NOT NULL, overflowed INTEGER NOT NULL,
+        pruned INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE overflowed (
+        subscription ANY NOT NULL, source TEXT NOT NULL, position INTEGER NOT NULL, time INTEGER NOT NULL,
+        PRIMARY KEY (subscription, source, position)) STRICT, WITHOUT ROWID;
+    CREATE TABLE loads (number INTEGER PRIMARY KEY AUTOINCREMENT, subscriptions BLOB) STRICT;
+    CREATE TABLE bound (max_waiting INTEGER) STRICT;
+    INSERT INTO bound VALUES (NULL);
+"""
+
+
+class NotificationsError(TidingsError):
+    """A store of notifications that cannot be used, or a load that contradicts an earlier one."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One load of a query."""
+
+    batch: int
+    version: int  # of the subscriptions
+    time: int  # microseconds since 1970
+    notifications: int  # that were new
+
+
+@dataclass(frozen=True)
+class Overflowed:
+    """A notification that found its mailbox full."""
+
+    position: int
+    time: int  # microseconds since 1970
+
+
+@dataclass
+class _Mailbox:
+    """What is known of one mailbox while a batch is loaded."""
+
+    waiting: int = 0
+    overflowed: int = 0
+    pruned: int = -1
+    changed: bool = False
+    paged: int = 0  # in pages of its groups: at most so many, until they are counted
+    is_counted: bool = False
+
+
+class Notifications(SqliteFile):
+    """The notifications in a file. Any number read it; one process loads at a time.
+
+    With `max_waiting` the file has mailboxes with room for so many from now on, whoever loads; without, it stays
+    as it is, and a new file has none: what is loaded is kept.
+    """
+
+    kind, described = "notifications", "store of notifications"
+    application, format, tables = 0x54444E54, MAILBOXES, _TABLES + grouped.TABLES
+    error = busy_error = NotificationsError
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_waiting: int | None = None,
+        read_only: bool = False,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
+        super().__init__(path, read_only=read_only, busy_seconds=busy_seconds)
+        self._groups = Groups(self._connection)
+        try:
+            if max_waiting is not None and self.max_waiting != max_waiting:
+                self._bound(max_waiting)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def max_waiting(self) -> int | None:
+        """How many notifications a mailbox has room for; None: there are no mailboxes."""
+        bound: int | None = self._ask("SELECT max_waiting FROM bound")[0][0]
+        return bound
+
+    def load(
+        self, matches: Iterable[pa.Table], *, query: str, batch: int, version: int, reached: Mapping[str, int]
+    ) -> int:
+        """Add the notifications of one micro-batch, and say how far its query has come; answers how many were new.
+
+        `matches` has the columns `position`, `subscriptions` (a list of ids) and where positions are
+        not the log's `source`. A batch that was loaded before changes nothing, and has to be of the
+        same version: else its events would have met other subscriptions than the first time.
+        """
+        with self._writing():
+            earlier = self._ask("SELECT version FROM batches WHERE query = ? AND batch = ?", query, batch)
+            if earlier and earlier[0][0] != version:
+                raise NotificationsError(
+                    f"notifications: batch {batch} was loaded with version {earlier[0][0]} of the subscriptions, "
+                    f"and comes again with {version}: the checkpoint is of another time than {self.path}"
+                )
+            bound = self.max_waiting
+            rows = _Plain(self._connection) if bound is None else _Mailboxes(self._connection, bound, self._groups)
+            pages = Filling(self._groups, self._connection, bound)
+            for table in matches:
+                rows.add(pages.rows_of(batch_of(table)))
+            rows.write_down()
+            rows.add(pages.finish())
+            added = rows.finish(pages.told) + pages.added
+            self._say(query, batch, version, added, reached)
+        return added
+
+    def _say(self, query: str, batch: int, version: int, added: int, reached: Mapping[str, int]) -> None:
+        now = time.time_ns() // 1000
+        self._ask("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?)", query, batch, version, now, added)
+        self._ask("DELETE FROM batches WHERE query = ? AND batch <= ?", query, batch - BATCHES_KEPT)
+        for source, position in reached.items():
+            self._ask(
+                "INSERT INTO reached VALUES (?1, ?2, ?3) "
+                "ON CONFLICT DO UPDATE SET position = max(position, excluded.position)",
+                query, source, position,
+            )  # fmt: skip
+
+    def batches(self, query: str) -> list[Batch]:
+        """The last loads of a query, the oldest first."""
+        rows = self._ask(
+            "SELECT batch, version, time, notifications FROM batches WHERE query = ? ORDER BY batch", query
+        )
+        return [Batch(*row) for row in rows]
+
+    def last_batch(self, query: str) -> int | None:
+        """The number of a query's last load."""
+        found: int | None = self._ask("SELECT max(batch) FROM batches WHERE query = ?", query)[0][0]
+        return found
+
+    def queries(self) -> list[str]:
+        """The queries that have loaded anything, but for those over history, which follow nothing."""
+        rows = self._ask("SELECT DISTINCT query FROM batches")
+        return [query for (query,) in rows if not query.startswith(REPLAY)]
+
+    def reached(self, query: str) -> dict[str, int]:
+        """Of each source the position up to which a query has come: it and all before are done."""
+        return dict(self._ask("SELECT source, position FROM reached WHERE query = ?", query))
+
+    def resume(self) -> int:
+        """The log's position after the last one that any query has come to."""
+        return 1 + max((self.reached(query).get(LOG, -1) for query in self.queries()), default=-1)
+
+    def group(self, groups: Iterable[Sequence[str | int]]) -> int:
+        """Have these subscriptions in groups from now on, each in one, and others in none; answers how many there are.
+
+        Members of a group should be alike, so that an event for one is for many: a few hundred, 65,536 at most.
+        """
+        with self._writing():
+            return self._groups.make(groups)
+
+    @property
+    def groups(self) -> int:
+        """How many groups are written to."""
+        with self._reading():
+            return self._groups.count
+
+    def groups_of(self, subscriptions: Any) -> Any:
+        """The number of the group that each of an array of subscriptions is written to; −1 for none."""
+        with self._reading():
+            return self._groups.known.find(subscriptions)[0]
+
+    def positions_of(
+        self, subscription: str | int, *, after: int = -1, before: int = _LAST, source: str = LOG, limit: int = -1
+    ) -> list[int]:
+        """Positions of the events that a subscription is to be told of, in their order."""
+        sql = (
+            "SELECT position FROM notifications WHERE subscription = ? AND source = ? AND position > ? "
+            "AND position < ? ORDER BY position LIMIT ?"
+        )
+        with self._reading():
+            rows = [position for (position,) in self._ask(sql, subscription, source, after, before, limit)]
+            paged = self._groups.positions_of(subscription, source, after, before, limit)
+        if not paged:
+            return rows
+        return sorted([*rows, *paged])[: None if limit < 0 else limit]
+
+    def waiting(self, subscription: str | int) -> int:
+        """How many notifications a mailbox holds."""
+        with self._reading():
+            if self.max_waiting is None:
+                return 0
+            found = self._ask("SELECT waiting FROM mailboxes WHERE subscription = ?", subscription)
+            return (int(found[0][0]) if found else 0) + self._groups.waiting(subscription)
+
+    def overflowed(
+        self, subscription: str | int, *, after: int = -1, before: int = _LAST, limit: int = -1
+    ) -> list[Overflowed]:
+        """The events of the log that found a mailbox full, in their order."""
+        rows = self._ask(
+            "SELECT position, time FROM overflowed WHERE subscription = ? AND source = ? AND position > ? "
+            "AND position < ? ORDER BY position LIMIT ?",
+            subscription, LOG, after, before, limit,
+        )  # fmt: skip
+        return [Overflowed(*row) for row in rows]
+
+    def woken(self, after: int) -> tuple[int, list[int]]:
+        """The subscriptions, of those that are numbers, which got something since a load; and the last load's number.
+
+        Too many, or since a load that is long past or was of another file: all that have something waiting.
+        """
+        with self._reading():
+            found = self._ask("SELECT min(number), max(number) FROM loads")
+            first, last = found[0]
+            if last is None:
+                return 0, []
+            if after == last:
+                return last, []
+            if first - 1 <= after < last:
+                blobs = self._ask("SELECT subscriptions FROM loads WHERE number > ?", after)
+                if all(blob is not None for (blob,) in blobs):
+                    return last, sorted({number for (blob,) in blobs for number in array("q", blob)})
+            rows = self._ask(
+                "SELECT subscription FROM mailboxes WHERE waiting > 0 AND typeof(subscription) = 'integer' ORDER BY 1"
+            )
+            return last, sorted({number for (number,) in rows} | self._groups.told())
+
+    def prune(self, acknowledged: Mapping[int, int]) -> int:
+        """Remove of each subscription what it has acknowledged: the log's positions up to one. Answers how many."""
+        removed = 0
+        with self._writing():
+            if self.max_waiting is None:
+                raise NotificationsError(
+                    f"notifications: {self.path} has no mailboxes to prune; open it with max_waiting"
+                )
+            marks = {}
+            for subscription, position in acknowledged.items():
+                found = self._ask("SELECT waiting, pruned FROM mailboxes WHERE subscription = ?", subscription)
+                if found and found[0][1] >= position:
+                    continue
+                self._ask(
+                    "DELETE FROM notifications WHERE subscription = ? AND source = ? AND position <= ?",
+                    subscription, LOG, position,
+                )  # fmt: skip
+                gone = self._connection.changes()
+                removed += gone
+                marks[subscription] = (found[0][1] if found else -1), position
+                self._ask(
+                    "INSERT INTO mailboxes VALUES (?1, 0, 0, ?2) "
+                    "ON CONFLICT DO UPDATE SET waiting = waiting - ?3, pruned = ?2",
+                    subscription, position, gone,
+                )  # fmt: skip
+            return removed + self._groups.prune(marks)
+
+    def forget(self, subscriptions: Iterable[int]) -> None:
+        """Remove the mailboxes of subscriptions that are no more, and what overflowed them."""
+        with self._writing():
+            gone = list(subscriptions)
+            for subscription in gone:
+                for table in ("notifications", "overflowed", "mailboxes"):
+                    self._ask(f"DELETE FROM {table} WHERE subscription = ?", subscription)
+            self._groups.forget(gone)
+
+    def forget_before(self, position: int) -> int:
+        """Remove what overflowed at positions that the log has no more; answers how many."""
+        with self._writing():
+            self._ask("DELETE FROM overflowed WHERE source = ? AND position < ?", LOG, position)
+            return self._connection.changes()
+
+    def pairs(self) -> Iterator[tuple[int, str | int]]:
+        """Every notification as (position, subscription), for whoever wants to compare."""
+        rows: Iterator[Any] = self._connection.execute("SELECT position, subscription FROM notifications")
+        yield from rows
+        yield from self._groups.pairs()
+
+    def __len__(self) -> int:
+        return int(self._ask("SELECT count(*) FROM notifications")[0][0]) + sum(1 for _ in self._groups.pairs())
+
+    def _bound(self, max_waiting: int) -> None:
+        with self._writing():
+            if self.max_waiting is None and len(self):
+                self._ask("INSERT INTO mailboxes SELECT subscription, count(*), 0, -1 FROM notifications GROUP BY 1")
+                self._groups.bound()
+                self._ask("INSERT INTO loads (subscriptions) VALUES (NULL)")  # wakes them all
+            self._ask("UPDATE bound SET max_waiting = ?", max_waiting)
+
+
+_INSERT = "INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)"
+
+
+class _Plain:
+    """Adds notifications within one transaction, each once."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._added = 0
+
+    def add(self, rows: list[Row]) -> None:
+        before = self._connection.total_changes()
+        self._connection.executemany(_INSERT, rows)
+        self._added += self._connection.total_changes() - before
+
+    def write_down(self) -> None:
+        """There is nothing to write beside the rows."""
+
+    def finish(self, told: set[int]) -> int:
+        return self._added
+
+
+class _Mailboxes:
+    """Fills mailboxes within one transaction, up to their bound, with each notification once."""
+
+    def __init__(self, connection: apsw.Connection, room: int, groups: Groups) -> None:
+        self._connection = connection
+        self._room = room
+        self._groups = groups
+        self._mailboxes: dict[Any, _Mailbox] = {}
+        self._grouped = groups.has_any
+        self._woken: set[int] = set()
+        self._added = 0
+
+    def add(self, rows: list[Row]) -> None:
+        mailboxes, scarce = self._mailboxes, set()
+        for subscription, count in Counter(row[0] for row in rows).items():
+            mailbox = mailboxes.get(subscription) or self._read(subscription)
+            if mailbox.overflowed or mailbox.waiting + mailbox.paged + count > self._room:
+                scarce.add(subscription)
+        ample = [row for row in rows if row[0] not in scarce] if scarce else rows
+        self._add_to_ample([row for row in ample if row[2] > mailboxes[row[0]].pruned or row[1] != LOG])
+        if scarce:
+            for row in sorted((row for row in rows if row[0] in scarce), key=lambda row: (row[1], row[2])):
+                self._add_to_scarce(row)
+
+    def _add_to_ample(self, rows: list[Row]) -> None:
+        """Rows whose mailboxes have room for all."""
+        before = self._connection.total_changes()
+        self._connection.executemany(_INSERT, rows)
+        added = self._connection.total_changes() - before
+        self._added += added
+        for subscription, count in Counter(row[0] for row in rows).items():
+            mailbox = self._mailboxes[subscription]
+            if added == len(rows):
+                mailbox.waiting += count
+                mailbox.changed = True
+            elif added and self._recount(subscription, mailbox):  # some were there before: a query has begun anew
+                mailbox.changed = True
+
+    def _recount(self, subscription: Any, mailbox: _Mailbox) -> bool:
+        sql = "SELECT count(*) FROM notifications WHERE subscription = ?"
+        before = mailbox.waiting
+        ((mailbox.waiting,),) = self._connection.execute(sql, (subscription,))
+        return mailbox.waiting != before
+
+    def _add_to_scarce(self, row: Row) -> None:
+        """A row whose mailbox may be full: the first to come are in it, the others have overflowed."""
+        mailbox = self._mailboxes[row[0]]
+        if (row[1] == LOG and row[2] <= mailbox.pruned) or self._is_known(row):
+            return
+        mailbox.changed = True
+        if self._grouped and not mailbox.is_counted:
+            mailbox.paged, mailbox.is_counted = self._groups.waiting(row[0]), True
+        if mailbox.waiting + mailbox.paged < self._room:
+            self._connection.execute("INSERT INTO notifications VALUES (?, ?, ?)", row)
+            mailbox.waiting += 1
+            self._added += 1
+        else:
+            self._connection.execute("INSERT INTO overflowed VALUES (?, ?, ?, ?)", (*row, time.time_ns() // 1000))
+            mailbox.overflowed += 1
+
+    def _is_known(self, row: Row) -> bool:
+        return any(
+            self._connection.execute(
+                f"SELECT 1 FROM {table} WHERE subscription = ? AND source = ? AND position = ?", row
+            ).fetchone()
+            for table in ("notifications", "overflowed")
+        )
+
+    def _read(self, subscription: Any) -> _Mailbox:
+        sql = "SELECT waiting, overflowed, pruned FROM mailboxes WHERE subscription = ?"
+        found = self._connection.execute(sql, (subscription,)).fetchone()
+        mailbox = self._mailboxes[subscription] = _Mailbox() if found is None else _Mailbox(*found)
+        if self._grouped:
+            mailbox.paged = self._groups.waiting_at_most(subscription)
+        return mailbox
+
+    def write_down(self) -> None:
+        """How full mailboxes are now; what is added later is read from there."""
+        changed = [(subscription, mailbox) for subscription, mailbox in self._mailboxes.items() if mailbox.changed]
+        if self._grouped:
+            for subscription, mailbox in changed:
+                before = self._connection.execute(
+                    "SELECT waiting FROM mailboxes WHERE subscription = ?", (subscription,)
+                ).fetchone()
+                self._groups.more_waiting(subscription, mailbox.waiting - (before[0] if before else 0))
+        self._connection.executemany(
+            "INSERT INTO mailboxes VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET waiting = excluded.waiting, overflowed = excluded.overflowed",
+            [(subscription, box.waiting, box.overflowed, box.pruned) for subscription, box in changed],
+        )
+        self._woken |= {subscription for subscription, _ in changed if isinstance(subscription, int)}
+        self._mailboxes.clear()
+
+    def finish(self, told: set[int]) -> int:
+        """Leave word of whose mailboxes were filled, in pages too; answers how many notifications were new."""
+        self.write_down()
+        numbers = sorted(self._woken | told)
+        if numbers:
+            blob = array("q", numbers).tobytes() if len(numbers) <= MAX_WOKEN else None
+            self._connection.execute("INSERT INTO loads (subscriptions) VALUES (?)", (blob,))
+            self._connection.execute("DELETE FROM loads WHERE number <= last_insert_rowid() - ?", (LOADS_KEPT,))
+        return self._added

@@ -1,0 +1,137 @@
+"""What dispatchers and matchers tell each other: see `tidings.systems.bluedove.node`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidings.systems.bluedove.segment_table import Edge, Spot
+from tidings.systems.protocols.effects import Event, Id, Name
+from tidings.systems.protocols.gossip import GOSSIP_MESSAGES
+
+
+class Copy(NamedTuple):
+    """A whole subscription, as a matcher holds it along one dimension."""
+
+    subscription: Name
+    dispatcher: Id  # where its subscriber is
+    text: str
+    version: int
+
+
+class Place(NamedTuple):
+    dimension: int
+    copy: Copy
+
+
+class Placed(NamedTuple):
+    dimension: int
+    subscription: Name
+    version: int
+    edges: tuple[Edge, ...]  # of the dimension, as the matcher knows it
+
+
+class Taken(NamedTuple):
+    """A matcher holds these now (subscription, version), and has them from another matcher."""
+
+    copies: tuple[tuple[Name, int], ...]
+
+
+class Remove(NamedTuple):
+    """The subscription is given up, as it was in this version and before: along every dimension."""
+
+    subscription: Name
+    version: int
+
+
+class Removed(NamedTuple):
+    subscription: Name
+    version: int
+
+
+class Match(NamedTuple):
+    """Match the event against the set of one dimension."""
+
+    event: Event
+    dimension: int
+    dispatcher: Id
+
+
+class Refused(NamedTuple):
+    """This matcher does not hold, or not yet, what the event may satisfy."""
+
+    event: Name
+    dimension: int
+    edges: tuple[Edge, ...]
+
+
+class Done(NamedTuple):
+    """The event is matched, and every subscriber it satisfies has been told."""
+
+    event: Name
+
+
+class Notification(NamedTuple):
+    subscription: Name
+    event: Event
+
+
+class Noted(NamedTuple):
+    subscription: Name
+    event: Name
+
+
+class LoadReport(NamedTuple):
+    """Of each dimension: subscriptions, queue, arrivals and matches in a second."""
+
+    dimensions: tuple[tuple[int, int, float, float], ...]
+
+
+class Admit(NamedTuple):
+    """A new matcher asks a dispatcher for segments."""
+
+
+class Split(NamedTuple):
+    """Give the newcomer a part of a segment along this dimension."""
+
+    dimension: int
+    newcomer: Id
+
+
+class Handover(NamedTuple):
+    """What belongs to a part of a dimension, for its next owner."""
+
+    dimension: int
+    low: Spot
+    copies: tuple[Copy, ...]
+    edge: Edge | None  # the part's edge, where the giver does not wait to switch: it is leaving
+
+
+class HandedOver(NamedTuple):
+    dimension: int
+    low: Spot
+
+
+class TableNews(NamedTuple):
+    edges: tuple[Edge, ...]
+
+
+class Rebuild(NamedTuple):
+    """Whose subscriptions overlap a part of a dimension, whose owner is gone?"""
+
+    dimension: int
+    low: Spot
+    high: Spot
+    edges: tuple[Edge, ...]  # of the dimension, as who asks knows it
+
+
+class Rebuilt(NamedTuple):
+    dimension: int
+    low: Spot
+    copies: tuple[Copy, ...]
+    edges: tuple[Edge, ...]  # of the dimension: perhaps the part is another's by now
+
+
+BLUEDOVE_MESSAGES: tuple[type, ...] = (
+    *GOSSIP_MESSAGES, Edge, Copy, Place, Placed, Taken, Remove, Removed, Match, Refused, Done, Notification, Noted,
+    LoadReport, Admit, Split, Handover, HandedOver, TableNews, Rebuild, Rebuilt,
+)  # fmt: skip

@@ -1,0 +1,151 @@
+"""BlueDove's segment table as nodes share it: who holds which part of each dimension's line.
+
+An *edge* says who owns the line from a place on, up to the next edge; each dimension has one at its very
+beginning. So any set of edges tiles every dimension, without a gap or an overlap. Of two edges at the same
+place the newer one counts, so that tables can be merged in any order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Annotated, NamedTuple, TypeAlias
+
+from tidings.filter.normal.value_sets import ValueSet, line, ordinal
+from tidings.model.types import Path
+from tidings.systems.protocols.content import REMEMBERED, Content
+from tidings.systems.protocols.effects import Event, Id, Within
+from tidings.systems.protocols.ring_ids import hashed
+
+BEGINNING, END = -(1 << 80), 1 << 80  # before and after every place
+
+Spot: TypeAlias = Annotated[int, Within(BEGINNING, END)]
+
+
+class Edge(NamedTuple):
+    dimension: int
+    low: Spot
+    version: int
+    owner: Id
+    ready: bool  # whether the owner holds all that belongs there
+    removed: bool  # merged into the segment before
+
+    @property
+    def age(self) -> tuple[int, bool, Id]:
+        return self.version, self.removed, self.owner
+
+
+class Segment(NamedTuple):
+    low: int
+    high: int  # not included
+    owner: Id
+    ready: bool
+
+
+class SegmentTable:
+    """Edges, merged. `segments` gives each dimension's line as it is divided now."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.dimensions = dimensions
+        self.edges: dict[tuple[int, int], Edge] = {}
+        self.changes = 0
+        self._segments: list[list[Segment]] | None = None
+        self._state: tuple[Edge, ...] | None = None
+        self._digest = 0
+        self._lows: list[list[int]] = []
+
+    def merge(self, edges: Iterable[Edge]) -> bool:
+        """Take what is newer; whether anything was."""
+        changed = False
+        for edge in edges:
+            known = self.edges.get((edge.dimension, edge.low))
+            if known is None or edge.age > known.age:
+                self.edges[edge.dimension, edge.low] = edge
+                changed = True
+        if changed:
+            self.changes += 1
+            self._segments = self._state = None
+        return changed
+
+    def state(self) -> tuple[Edge, ...]:
+        if self._state is None:
+            self._state = tuple(sorted(self.edges.values()))
+            self._digest = hashed(repr(self._state), 48)
+        return self._state
+
+    def along(self, dimension: int) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.state() if edge.dimension == dimension)
+
+    def digest(self) -> int:
+        self.state()
+        return self._digest
+
+    def segments(self, dimension: int) -> list[Segment]:
+        if self._segments is None:
+            self._divide()
+        assert self._segments is not None
+        return self._segments[dimension]
+
+    def _divide(self) -> None:
+        self._segments, self._lows = [], []
+        for dimension in range(self.dimensions):
+            live = sorted(e for e in self.edges.values() if e.dimension == dimension and not e.removed)
+            highs = [*(edge.low for edge in live[1:]), END]
+            self._segments.append(
+                [Segment(e.low, high, e.owner, e.ready) for e, high in zip(live, highs, strict=True)] if live else []
+            )
+            self._lows.append([edge.low for edge in live])
+
+    def at(self, dimension: int, place: int) -> Segment | None:
+        segments = self.segments(dimension)
+        return segments[bisect_right(self._lows[dimension], place) - 1] if segments else None
+
+    def overlapping(self, dimension: int, spans: Spans) -> list[Segment]:
+        if spans == WHOLE:
+            return self.segments(dimension)
+        return [segment for segment in self.segments(dimension) if spans_touch(spans, segment.low, segment.high)]
+
+
+Spans = tuple[tuple[int, int], ...]  # [low, high) each, ascending
+
+WHOLE: Spans = ((BEGINNING, END),)
+
+
+def spans_touch(spans: Spans, low: int, high: int) -> bool:
+    return any(first < high and last > low for first, last in spans)
+
+
+class Dimensions:
+    """The searchable dimensions, and where filters and events lie on them. NULL lies at the beginning."""
+
+    def __init__(self, paths: tuple[Path, ...], content: Content) -> None:
+        self.paths = paths
+        self.content = content
+        self.count = len(paths)
+        self.spans = lru_cache(REMEMBERED)(self._spans)
+
+    def place(self, event: Event, dimension: int) -> int:
+        path = self.paths[dimension]
+        value = self.content.record(event).get(path)
+        return BEGINNING if value is None else int(ordinal(value, self.content.domain.leaves[path]))
+
+    def _spans(self, text: str) -> tuple[Spans, ...]:
+        boxes = self.content.interest(text).boxes
+        return tuple(self._along(path, [box.sets.get(path) for box in boxes]) for path in self.paths)
+
+    def _along(self, path: Path, sets: list[ValueSet | None]) -> Spans:
+        first, last = line(self.content.domain.leaves[path])
+        spans: set[tuple[int, int]] = set()
+        for values in sets:
+            if values is None:
+                return WHOLE
+            if values.null:
+                spans.add((BEGINNING, BEGINNING + 1))
+            for low, high in values.intervals:
+                spans.add((BEGINNING + 1 if low == first else low, END if high == last else high))
+        return tuple(sorted(spans))
+
+    def bounds(self, text: str, dimension: int) -> list[int]:
+        """The places at which a filter begins or ends along a dimension."""
+        return [place for span in self.spans(text)[dimension] for place in span if BEGINNING + 1 < place < END]

@@ -1,0 +1,1 @@
+"""Chord: a hash of every value (Triantafillou and Aekaterinidis, 2004)."""

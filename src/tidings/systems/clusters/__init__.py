@@ -1,0 +1,1 @@
+"""Subscriptions clustered into multicast groups (Casalicchio et al.)."""

@@ -1,0 +1,434 @@
+"""Clusters of subscriptions as multicast groups (Casalicchio et al.), on Scribe.
+
+Every node knows the clusters, so that it can place subscriptions (MGI) and route events (MGM) by itself: a subscription
+is registered in every cluster that it meets, an event is multicast in one that contains it. That one group holds
+all whom the event concerns, if every subscription lies within the clusters and is registered in all that it meets,
+also those made later. So a new cluster, or a new division into clusters (MGC), is a change of view: nodes tell each
+other (`cb_notify`), whoever has a subscription that meets it registers, and publishers use it only when there has
+been time for that; an old division is kept until everybody has changed over.
+
+The paper's primitives: `cb_join` is `start`, where a bootstrap node hands out the clusters; `cb_subscribe` and
+`cb_publish` are `subscribe` and `publish`; `cb_register` and `cb_cancel` join and leave the groups of clusters that a
+node's subscriptions meet, or meet no more (`_register`).
+
+Nobody coordinates: subscriptions and what was dropped are gossiped as summaries, any node that finds the division bad
+proposes another, and of two proposals the newer counts, or the one of the higher id. With a coordinator only that
+node proposes, as in the paper.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar, Literal, NamedTuple
+
+from tidings.errors import SubscriptionError
+from tidings.systems.clusters.clustering import Method
+from tidings.systems.clusters.space import Cells, Cluster, Division, Space
+from tidings.systems.protocols.effects import (
+    MAX_AHEAD_MS,
+    Active,
+    Deliver,
+    Effects,
+    Event,
+    Id,
+    Message,
+    Ready,
+    Send,
+    SetTimer,
+    Tag,
+)
+from tidings.systems.protocols.message_codec import MessageError
+from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.protocols.scribe import SCRIBE_MESSAGES, ScribeNode, ScribeSettings
+
+
+class ClusterSettings(NamedTuple):
+    scribe: ScribeSettings = ScribeSettings()
+    mode: Literal["strict", "paper"] = "strict"  # paper: a cluster is made only for what meets none
+    settle_ms: int = 3_000  # from learning of a cluster until events are routed to it
+    overlap_ms: int = 10_000  # for which an old division is kept
+    share_ms: int = 1_500
+    remembered_ms: int = 30_000
+    coordinator: Id | None = None
+    clusters: int = 4  # K
+    clusters_most: int = 10
+    method: Method = "merged"
+    inefficiency: float = 1.0  # γI, of a false negative
+    reorganising: float = 1.0  # γR, of a group
+    excess: float = 1.0  # ours: of a cluster beyond the most
+    gain: float = 0.0  # c
+    mgc_ms: int = 5_000
+    registers_again: bool = True  # False: subscriptions do not register in clusters made later, a bug
+
+
+class Summary(NamedTuple):
+    """What a node tells of itself: its subscriptions' boxes, and how many events it dropped that lay in some."""
+
+    node: Id
+    version: int
+    boxes: tuple[Cells, ...]
+    lost: int
+
+
+class AskDivision(NamedTuple):
+    """A newcomer asks a node that is there for the clusters."""
+
+
+class Known(NamedTuple):
+    """A division, and for how long each of its clusters has been known."""
+
+    division: Division
+    ages_ms: tuple[int, ...]
+
+
+class Handout(NamedTuple):
+    """What a bootstrap node hands out: the clusters, and the division before while it is kept."""
+
+    known: Known
+    old: Known | None
+    switched_ms_ago: int
+    summaries: tuple[Summary, ...]
+
+
+class ClusterNews(NamedTuple):
+    """`cb_notify`: the division as the sender knows it, and summaries."""
+
+    division: Division
+    summaries: tuple[Summary, ...]
+    answer: bool  # whether the sender asks for what it does not know
+
+
+class ShareDigest(NamedTuple):
+    digest: int
+
+
+CLUSTER_MESSAGES: tuple[type, ...] = (
+    *SCRIBE_MESSAGES, Cells, Cluster, Division, Summary, AskDivision, Known, Handout, ClusterNews, ShareDigest,
+)  # fmt: skip
+
+SHARE, MGC, MATURE = "share", "mgc", "mature"
+LONG_AGO_MS = -(1 << 30)
+
+
+class _Own:
+    __slots__ = ("active", "boxes", "text")
+
+    def __init__(self, text: str, boxes: tuple[Cells, ...]) -> None:
+        self.text = text
+        self.boxes = boxes
+        self.active = False
+
+
+class ClusterNode(ScribeNode):
+    handled_by: ClassVar[dict[type, str]] = {
+        AskDivision: "_on_ask_division", Handout: "_on_handout", ClusterNews: "_on_news", ShareDigest: "_on_digest",
+    }  # fmt: skip
+
+    def __init__(self, id: Id, random: Random, space: Space, settings: ClusterSettings = ClusterSettings()) -> None:  # noqa: B008
+        super().__init__(id, random, settings.scribe)
+        self.space = space
+        self.options = settings
+        self.division = Division(0, 0, ())
+        self._old: tuple[Division, int] | None = None  # and until when it is kept
+        self._since: dict[tuple[int, Id, Cells], int] = {}  # when a cluster was learnt of
+        self._switched_ms = LONG_AGO_MS  # when the division was learnt of
+        self.own: dict[str, _Own] = {}
+        self._registered: dict[Id, None] = {}
+        self.summaries: dict[Id, Summary] = {}
+        self.lost = 0
+        self._delivered: dict[tuple[str, str], int] = {}
+        self._informed = False
+        self._held_ready = False
+
+    # cb_join: the overlay is joined, and the bootstrap node hands out the clusters
+
+    def start(self, contact: Id | None, now_ms: int) -> Effects:
+        self._informed = contact is None
+        timers: Effects = [SetTimer(self.options.share_ms, SHARE), SetTimer(self.options.mgc_ms, MGC)]
+        return [*self._hold_ready(super().start(contact, now_ms)), *timers]
+
+    def _hold_ready(self, effects: Effects) -> Effects:
+        """A node that does not know the clusters can neither subscribe nor publish."""
+        if self._informed or Ready() not in effects:
+            return effects
+        self._held_ready = True
+        kept: Effects = [effect for effect in effects if not isinstance(effect, Ready)]
+        return [*kept, Send(self._bootstrap(), AskDivision())]
+
+    def _bootstrap(self) -> Id:
+        """The contact, or whoever else is known where it is gone."""
+        assert self._contact is not None
+        known = sorted(self._heard)
+        return self._contact if self._contact in known or not known else known[0]
+
+    def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
+        return self._hold_ready(super().on_message(sender, message, now_ms))
+
+    def _on_ask_division(self, sender: Id, message: AskDivision, now_ms: int) -> Effects:
+        if not self._informed:
+            return []
+        old = self._known(self._old[0], now_ms) if self._old is not None else None
+        known, summaries = self._known(self.division, now_ms), tuple(self.summaries.values())
+        return [Send(sender, Handout(known, old, now_ms - self._switched_ms, summaries))]
+
+    def _known(self, division: Division, now_ms: int) -> Known:
+        since = [self._since.get((*division.age, cluster.box), LONG_AGO_MS) for cluster in division.clusters]
+        return Known(division, tuple(now_ms - at for at in since))
+
+    def _on_handout(self, sender: Id, message: Handout, now_ms: int) -> Effects:
+        """A newcomer changes over from one division to the next when the node does that it asked."""
+        if self._informed:
+            return []
+        self._informed, self.division = True, message.known.division
+        self._switched_ms = now_ms - message.switched_ms_ago
+        if message.old is not None:
+            self._old = (message.old.division, self._switched_ms + self.options.overlap_ms)
+        for division, ages_ms in (message.known, *([message.old] if message.old is not None else [])):
+            for cluster, age_ms in zip(division.clusters, ages_ms, strict=True):
+                self._since[*division.age, cluster.box] = now_ms - age_ms
+        self.summaries |= {summary.node: summary for summary in message.summaries if summary.node != self.id}
+        effects: Effects = [SetTimer(self.options.settle_ms + 1, MATURE), *self._register(now_ms)]
+        return [*effects, Ready()] if self._held_ready else effects
+
+    def _news(self, *, answer: bool) -> ClusterNews:
+        return ClusterNews(self.division, tuple(self.summaries.values()), answer)
+
+    # cb_subscribe, cb_register, cb_cancel: MGI
+
+    def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
+        """`cb_subscribe`: registers in every cluster that is met, and makes one where the clusters do not cover it."""
+        own = _Own(text, self.space.boxes(text))  # a filter that cannot be read is refused before anything changes
+        effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
+        self.own[subscription] = own
+        made = [Cluster(box, 1) for box in own.boxes if not self._is_covered(box)]
+        if made:
+            effects += self._take(self.division.with_clusters(made), now_ms)
+            effects += self.cb_notify()
+        self._summarise(now_ms)
+        effects += self._register(now_ms)
+        return [*effects, *self._settle(now_ms)]
+
+    def _is_covered(self, box: Cells) -> bool:
+        strict = self.options.mode == "strict"
+        return any(c.box.contains(box) if strict else c.box.meets(box) for c in self.division.clusters)
+
+    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
+        if self.own.pop(subscription, None) is None:
+            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+        self._summarise(now_ms)
+        return self._register(now_ms)
+
+    def _wanted(self) -> dict[Id, None]:
+        """The groups of all clusters that some subscription meets, in the division and in the one before it."""
+        divisions = [self.division, *([self._old[0]] if self._old is not None else [])]
+        return {
+            self.space.group(division, cluster.box, self.pastry.bits): None
+            for division in divisions
+            for cluster in division.clusters
+            if any(cluster.box.meets(box) for own in self.own.values() for box in own.boxes)
+        }
+
+    def _register(self, now_ms: int) -> Effects:
+        """`cb_register` and `cb_cancel`: only the difference."""
+        wanted = self._wanted()
+        effects: Effects = []
+        for group in wanted:
+            if group not in self._registered:
+                effects += self.join(group, now_ms)
+        for group in self._registered:
+            if group not in wanted:
+                effects += self.leave_group(group, now_ms)
+        self._registered = wanted
+        return effects
+
+    def rooted(self, group: Id, now_ms: int) -> Effects:
+        return self._settle(now_ms)
+
+    def _settle(self, now_ms: int) -> Effects:
+        """A subscription is in place when its groups are, and everybody may route to them."""
+        effects: Effects = []
+        for name, own in self.own.items():
+            if own.active or not all(self._is_settled(box, now_ms) for box in own.boxes):
+                continue
+            own.active = True
+            effects.append(Active(name))
+        return effects
+
+    def _is_settled(self, box: Cells, now_ms: int) -> bool:
+        """The last to hear of a division switches to it later than this node, by as long as news take."""
+        options, bits = self.options, self.pastry.bits
+        met = [cluster.box for cluster in self.division.clusters if cluster.box.meets(box)]
+        return (
+            now_ms >= self._switched_ms + options.settle_ms + options.share_ms
+            and all(self._is_mature(self.division, cluster, now_ms) for cluster in met)
+            and all(self.is_rooted(self.space.group(self.division, cluster, bits)) for cluster in met)
+        )
+
+    def _is_mature(self, division: Division, box: Cells, now_ms: int) -> bool:
+        return self._since.get((*division.age, box), LONG_AGO_MS) + self.options.settle_ms <= now_ms
+
+    def is_changing(self, now_ms: int) -> bool:
+        """Whether a division, or a cluster of it, is so new that registering may go on."""
+        newest = max((since for (*age, _), since in self._since.items() if tuple(age) == self.division.age), default=0)
+        return max(newest, self._switched_ms) + self.options.settle_ms > now_ms
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        match part:
+            case Event():
+                self.space.content.record(part)
+            case Cells() if not self.space.has(part):
+                raise MessageError("message: Cells is no box of this domain's space")
+            case Known(division, ages_ms) if len(division.clusters) != len(ages_ms):
+                raise MessageError("message: Known has an age for each cluster")
+            case Summary(_, version) | Division(version) if version > now_ms + MAX_AHEAD_MS:
+                raise MessageError(f"message: {type(part).__name__} is of a time to come")
+
+    # cb_publish: MGM
+
+    def publish(self, event: Event, now_ms: int) -> Effects:
+        point = self.space.point(event)
+        division, mature = self.routing(now_ms)
+        containing = [cluster for cluster in division.clusters if cluster.box.contains(point)]
+        chosen = [cluster for cluster in containing if cluster in mature] or containing
+        if not chosen:
+            self.lost += any(box.contains(point) for summary in self.summaries.values() for box in summary.boxes)
+            self._summarise(now_ms)
+            return []
+        smallest = min(chosen, key=lambda cluster: (cluster.size, cluster.box.volume, cluster.box))
+        return self.multicast(self.space.group(division, smallest.box, self.pastry.bits), event, now_ms)
+
+    def routing(self, now_ms: int) -> tuple[Division, tuple[Cluster, ...]]:
+        """The division that events are routed by, and those of its clusters that all have had time to register in."""
+        division = self.division
+        if self._old is not None and now_ms < self._switched_ms + self.options.settle_ms:
+            division = self._old[0]
+        return division, tuple(c for c in division.clusters if self._is_mature(division, c.box, now_ms))
+
+    def received(self, group: Id, event: Event, now_ms: int) -> Effects:
+        record, content = self.space.content.record(event), self.space.content
+        effects: Effects = []
+        for name, own in self.own.items():
+            if (name, event.id) not in self._delivered and content.interest(own.text).holds(record):
+                self._delivered[name, event.id] = now_ms
+                effects.append(Deliver(name, event))
+        return effects
+
+    # cb_notify: news of clusters
+
+    def cb_notify(self) -> Effects:
+        """Tell everybody whom one knows; they tell those whom they know, if it is new to them."""
+        news = self._news(answer=False)
+        return [Send(id, news) for id in sorted(self._heard)]
+
+    def _on_news(self, sender: Id, message: ClusterNews, now_ms: int) -> Effects:
+        if not self._informed:  # only a bootstrap node tells what may be used already
+            return []
+        effects: Effects = []
+        for summary in message.summaries:
+            known = self.summaries.get(summary.node)
+            if summary.node != self.id and (known is None or known.version < summary.version):
+                self.summaries[summary.node] = summary
+        merged = message.division
+        if merged.age == self.division.age:
+            merged = self.division.with_clusters(merged.clusters)
+        if merged.age >= self.division.age and merged != self.division:
+            effects += self._take(merged, now_ms)
+            effects += self._cover_own(now_ms)
+            effects += self.cb_notify()
+        if message.answer and self._digest_of(message) != self._digest():
+            effects.append(Send(sender, self._news(answer=False)))
+        return effects
+
+    def _take(self, division: Division, now_ms: int) -> Effects:
+        """Change over to a division: its clusters count from now on, and the one in use is kept for a while.
+
+        That need not be the one before: of two proposals at once, one was never in use.
+        """
+        if division.age != self.division.age:
+            used, _ = self.routing(now_ms)
+            if used.clusters:
+                self._old = (used, now_ms + self.options.overlap_ms)
+            self._switched_ms = now_ms
+            self.lost = 0
+        for cluster in division.clusters:
+            self._since.setdefault((*division.age, cluster.box), now_ms)
+        before, self.division = self.division, division
+        timer = SetTimer(self.options.settle_ms + 1, MATURE)
+        if not self.options.registers_again and before.age == division.age:
+            return [timer]
+        return [timer, *self._register(now_ms)]
+
+    def _cover_own(self, now_ms: int) -> Effects:
+        """A division made without knowing of a subscription here is added to."""
+        lacking = [Cluster(box, 1) for own in self.own.values() for box in own.boxes if not self._is_covered(box)]
+        return self._take(self.division.with_clusters(lacking), now_ms) if lacking else []
+
+    def _summarise(self, now_ms: int) -> None:
+        """By the time, so that a node that crashed and is back is newer than it was."""
+        version = max(now_ms, self.summaries[self.id].version + 1) if self.id in self.summaries else now_ms
+        boxes = tuple(dict.fromkeys(box for own in self.own.values() for box in own.boxes))
+        self.summaries[self.id] = Summary(self.id, version, boxes, self.lost)
+
+    def _digest(self) -> int:
+        return self._digest_of(self._news(answer=False))
+
+    def _digest_of(self, news: ClusterNews) -> int:
+        return hashed(repr((news.division, sorted(news.summaries))), 48)
+
+    def _on_digest(self, sender: Id, message: ShareDigest, now_ms: int) -> Effects:
+        return [Send(sender, self._news(answer=True))] if message.digest != self._digest() else []
+
+    # MGC
+
+    def _propose(self, now_ms: int) -> Effects:
+        """γI·ΔFN + K·γR < c, where new clusters bring FN to 0; clusters beyond the most count as well."""
+        options = self.options
+        if options.coordinator not in (None, self.id) or self._old is not None or not self.is_member:
+            return []
+        present = {self.id, *self._heard}
+        boxes = [box for node, one in sorted(self.summaries.items()) if node in present for box in one.boxes]
+        lost = sum(summary.lost for summary in self.summaries.values())
+        excess = max(0, len(self.division.clusters) - options.clusters_most)
+        made = self.space.clustered(boxes, options.clusters, options.method)
+        cost = len(made) * options.reorganising - options.inefficiency * lost - options.excess * excess
+        pays = bool(made) and cost < options.gain and (lost > 0 or len(made) < len(self.division.clusters))
+        if not pays:
+            return []
+        proposal = Division(self.division.generation + 1, self.id, made)
+        return [*self._take(proposal, now_ms), *self._cover_own(now_ms), *self.cb_notify()]
+
+    # Time
+
+    def on_timer(self, tag: Tag, now_ms: int) -> Effects:
+        if tag == SHARE:
+            return [*self._share(now_ms), SetTimer(self.options.share_ms, SHARE)]
+        if tag == MGC:
+            wait = self.options.mgc_ms + int(self._random.random() * self.options.mgc_ms)  # not all at once
+            return [*self._propose(now_ms), SetTimer(wait, MGC)]
+        if tag == MATURE:
+            return self._settle(now_ms)
+        return self._hold_ready(super().on_timer(tag, now_ms))
+
+    def _share(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        if not self._informed:
+            return [Send(self._bootstrap(), AskDivision())] if self._held_ready else []
+        if self._old is not None and self._old[1] <= now_ms:
+            self._old = None
+            effects += self._register(now_ms)
+        known = sorted(self._heard)
+        if known:
+            peer = known[int(self._random.random() * len(known))]
+            effects.append(Send(peer, ShareDigest(self._digest())))
+        horizon = now_ms - self.options.remembered_ms
+        self._delivered = {key: at for key, at in self._delivered.items() if at >= horizon}
+        ages = [self.division.age, *([self._old[0].age] if self._old is not None else [])]
+        self._since = {key: since for key, since in self._since.items() if key[:2] in ages}
+        return [*effects, *self._settle(now_ms)]
+
+    def leave(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        for subscription in list(self.own):
+            effects += self.unsubscribe(subscription, now_ms)
+        return [*effects, *self.cb_notify(), *super().leave(now_ms)]

@@ -1,0 +1,225 @@
+"""Index digests on Scribe (Tam, Azimi and Jacobsen 2003): a topic for each digest of an index.
+
+A subscription joins the trees of its digests, an event is multicast in those of its own. Where the exact match is
+made is a choice:
+
+    leaf   in the tree's leaves, the default: whoever joined looks whether the event is what it asked for
+    tree   in the tree as well: a subtree that does not ask for an event is not sent it
+    home   at the digest's home node, without a tree: it keeps the filters, and tells subscribers directly
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar, Literal, NamedTuple
+
+from tidings.errors import SubscriptionError
+from tidings.systems.protocols.effects import Active, Deliver, Effects, Event, Id, Message, Name, Send, SetTimer, Tag
+from tidings.systems.protocols.pastry import PastryRoute
+from tidings.systems.protocols.placement_keys import Keys
+from tidings.systems.protocols.scribe import SCRIBE_MESSAGES, Graft, ScribeNode, ScribeSettings
+
+Matching = Literal["leaf", "tree", "home"]
+
+
+class DigestSettings(NamedTuple):
+    scribe: ScribeSettings = ScribeSettings()
+    matching: Matching = "leaf"
+    refresh_ms: int = 5_000  # of what home nodes keep
+    remembered_ms: int = 30_000
+
+
+class HomeStore(NamedTuple):
+    group: Id
+    subscription: Name
+    text: str
+    remove: bool
+
+
+class HomeStored(NamedTuple):
+    group: Id
+    subscription: Name
+
+
+class HomePublish(NamedTuple):
+    group: Id
+    event: Event
+
+
+class HomeNotify(NamedTuple):
+    subscription: Name
+    event: Event
+
+
+DIGEST_MESSAGES: tuple[type, ...] = (*SCRIBE_MESSAGES, HomeStore, HomeStored, HomePublish, HomeNotify)
+
+HOME = "home"
+
+
+class _Own:
+    __slots__ = ("groups", "text", "waiting")
+
+    def __init__(self, text: str, groups: tuple[Id, ...]) -> None:
+        self.text = text
+        self.groups = groups
+        self.waiting = set(groups)
+
+
+class DigestNode(ScribeNode):
+    handled_by: ClassVar[dict[type, str]] = {HomeStored: "_on_home_stored", HomeNotify: "_on_home_notify"}
+
+    def __init__(self, id: Id, random: Random, keys: Keys, settings: DigestSettings = DigestSettings()) -> None:  # noqa: B008
+        super().__init__(id, random, settings.scribe)
+        self.keys = keys
+        self.options = settings
+        self.own: dict[str, _Own] = {}
+        self._members: dict[Id, dict[str, None]] = {}  # subscriptions of each group
+        self._delivered: dict[tuple[str, str], int] = {}
+        self.home: dict[tuple[Id, str, Id], tuple[str, int]] = {}  # (group, subscription, node) → filter, until when
+
+    def start(self, contact: Id | None, now_ms: int) -> Effects:
+        return [*super().start(contact, now_ms), SetTimer(self.options.refresh_ms, HOME)]
+
+    # Subscriptions
+
+    def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
+        own = _Own(text, self.keys.held(text))  # a filter that cannot be read is refused before anything changes
+        effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
+        self.own[subscription] = own
+        for group in own.groups:
+            self._members.setdefault(group, {})[subscription] = None
+            if self.options.matching == "home":
+                effects += self.route(group, HomeStore(group, subscription, text, False), now_ms)
+            else:
+                effects += self.join(group, now_ms)
+        return [*effects, *self._settle(subscription, None)]
+
+    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
+        own = self.own.pop(subscription, None)
+        if own is None:
+            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+        effects: Effects = []
+        for group in own.groups:
+            del self._members[group][subscription]
+            if self.options.matching == "home":
+                effects += self.route(group, HomeStore(group, subscription, own.text, True), now_ms)
+            if not self._members[group]:
+                del self._members[group]
+                effects += self.leave_group(group, now_ms)
+        return effects
+
+    def rooted(self, group: Id, now_ms: int) -> Effects:
+        effects: Effects = []
+        for subscription in self._members.get(group, ()):
+            if self.own[subscription].waiting:
+                effects += self._settle(subscription, group)
+        return effects
+
+    def _settle(self, subscription: str, group: Id | None) -> Effects:
+        own = self.own[subscription]
+        own.waiting = {id for id in own.waiting if id != group and not self.is_rooted(id)}
+        return [] if own.waiting else [Active(subscription)]
+
+    def wanted(self, group: Id) -> tuple[str, ...] | None:
+        if self.options.matching != "tree":
+            return None
+        return tuple(dict.fromkeys(self.own[name].text for name in self._members.get(group, ())))
+
+    def passes(self, event: Event, wants: tuple[str, ...] | None) -> bool:
+        if wants is None or self.options.matching != "tree":
+            return True
+        record = self.keys.content.record(event)
+        return any(self.keys.content.interest(text).holds(record) for text in wants)
+
+    def check(self, part: Message, now_ms: int) -> None:
+        super().check(part, now_ms)
+        match part:
+            case Event():
+                self.keys.content.record(part)
+            case Graft(_, wants):
+                for text in wants or ():
+                    self.keys.content.interest(text)
+            case HomeStore(_, _, text):
+                self.keys.content.interest(text)
+
+    # Events
+
+    def publish(self, event: Event, now_ms: int) -> Effects:
+        effects: Effects = []
+        for group in self.keys.visited(event):
+            if self.options.matching == "home":
+                effects += self.route(group, HomePublish(group, event), now_ms)
+            else:
+                effects += self.multicast(group, event, now_ms)
+        return effects
+
+    def received(self, group: Id, event: Event, now_ms: int) -> Effects:
+        effects: Effects = []
+        for subscription in tuple(self._members.get(group, ())):
+            effects += self._tell(subscription, event, now_ms)
+        return effects
+
+    def _tell(self, subscription: str, event: Event, now_ms: int) -> Effects:
+        own, key = self.own.get(subscription), (subscription, event.id)
+        if own is None or key in self._delivered:
+            return []
+        if not self.keys.content.interest(own.text).holds(self.keys.content.record(event)):
+            return []
+        self._delivered[key] = now_ms
+        return [Deliver(subscription, event)]
+
+    # The basic scheme: matching at the home node
+
+    def arrived(self, message: PastryRoute, now_ms: int) -> Effects:
+        match message.payload:
+            case HomeStore(group, subscription, text, remove):
+                key = (group, subscription, message.origin)
+                if remove:
+                    self.home.pop(key, None)
+                    return []
+                self.home[key] = (text, now_ms + 3 * self.options.refresh_ms)
+                stored = HomeStored(group, subscription)
+                here = message.origin == self.id
+                return self._on_home_stored(self.id, stored, now_ms) if here else [Send(message.origin, stored)]
+            case HomePublish(group, event):
+                return self._match_at_home(group, event, now_ms)
+        return super().arrived(message, now_ms)
+
+    def _match_at_home(self, group: Id, event: Event, now_ms: int) -> Effects:
+        record, interest = self.keys.content.record(event), self.keys.content.interest
+        effects: Effects = []
+        for (held, subscription, owner), (text, _) in self.home.items():
+            if held == group and interest(text).holds(record):
+                if owner == self.id:
+                    effects += self._tell(subscription, event, now_ms)
+                else:
+                    effects.append(Send(owner, HomeNotify(subscription, event)))
+        return effects
+
+    def _on_home_stored(self, sender: Id, message: HomeStored, now_ms: int) -> Effects:
+        own = self.own.get(message.subscription)  # what is in place already is confirmed again and again
+        return self._settle(message.subscription, message.group) if own is not None and own.waiting else []
+
+    def _on_home_notify(self, sender: Id, message: HomeNotify, now_ms: int) -> Effects:
+        return self._tell(message.subscription, message.event, now_ms)
+
+    # Time
+
+    def on_timer(self, tag: Tag, now_ms: int) -> Effects:
+        if tag != HOME:
+            return super().on_timer(tag, now_ms)
+        effects: Effects = [SetTimer(self.options.refresh_ms, HOME)]
+        if self.options.matching == "home" and self.is_member:
+            for subscription, own in self.own.items():
+                for group in own.groups:
+                    effects += self.route(group, HomeStore(group, subscription, own.text, False), now_ms)
+        self.home = {key: held for key, held in self.home.items() if held[1] >= now_ms}
+        horizon = now_ms - self.options.remembered_ms
+        self._delivered = {key: at for key, at in self._delivered.items() if at >= horizon}
+        return effects
+
+    def leave(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        for subscription in list(self.own):
+            effects += self.unsubscribe(subscription, now_ms)
+        return [*effects, *super().leave(now_ms)]

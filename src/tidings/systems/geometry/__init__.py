@@ -1,0 +1,1 @@
+"""Lines, cells, rings and boxes, which placements are made of."""

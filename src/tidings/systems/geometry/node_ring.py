@@ -1,0 +1,109 @@
+"""A ring of identifiers with nodes on it, each of which owns what lies between its predecessor and itself (Chord).
+
+Stoica et al., "Chord" (2001): a position belongs to its *successor*, the first node at or after it,
+clockwise. A partition of Spark is a node: number i is that of the i-th member.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tidings.kernels.hashing import hash_numbers
+from tidings.model.types import Path
+from tidings.systems.interface import POSITION_BITS, Combine, Numbers, PlacementError
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    bits: int
+    members: tuple[int, ...]  # their identifiers, ascending
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= POSITION_BITS:
+            raise PlacementError(f"ring: identifiers have 1 to {POSITION_BITS} bits, not {self.bits}")
+        if not self.members or list(self.members) != sorted(set(self.members)):
+            raise PlacementError("ring: members are one or more different identifiers in ascending order")
+        if self.members[0] < 0 or self.members[-1] >= self.size:
+            raise PlacementError(f"ring: identifiers are from 0 to {self.size - 1}")
+
+    @property
+    def size(self) -> int:
+        return 1 << self.bits
+
+    @cached_property
+    def _twice(self) -> Numbers:
+        """The members, and once more a turn later: so no search has to wrap."""
+        once = np.array(self.members, np.int64)
+        return np.concatenate([once, once + self.size])
+
+    def owners(self, positions: Numbers) -> Numbers:
+        """The number of the successor of each position."""
+        return np.searchsorted(self._twice, positions) % len(self.members)
+
+    def walks(self, starts: Numbers, arcs: Numbers) -> tuple[Numbers, Numbers]:
+        """Who owns a part of each arc: so many nodes, from the number of the first on, clockwise.
+
+        A walk ends at the first node that is at least the arc away from its start: told by distance, since the
+        owner of the arc's end is also that of its beginning where the arc is nearly the whole ring.
+        """
+        first = np.searchsorted(self._twice, starts)
+        last = np.searchsorted(self._twice, starts + arcs)
+        return first % len(self.members), np.minimum(last - first + 1, len(self.members))
+
+
+@dataclass(frozen=True, eq=False)
+class RingView:
+    """What Views with a list for each attribute, on the nodes of a ring, have in common; subscriptions are counted."""
+
+    combine: ClassVar[Combine] = "all"
+
+    paths: tuple[Path, ...]
+    ring: Ring
+
+    @property
+    def partitions(self) -> int:
+        return len(self.ring.members)
+
+    @property
+    def channels(self) -> int:
+        return len(self.paths) + 1
+
+    @property
+    def visits(self) -> int:
+        return len(self.paths)
+
+    @property
+    def catch_all(self) -> int:
+        return len(self.paths)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "paths": [list(path) for path in self.paths],
+            "bits": self.ring.bits,
+            "members": list(self.ring.members),
+        }
+
+
+def paths_and_ring(form: dict[str, Any]) -> tuple[tuple[Path, ...], Ring]:
+    """What `RingView.to_dict` has written."""
+    return tuple(tuple(path) for path in form["paths"]), Ring(form["bits"], tuple(form["members"]))
+
+
+def even_ring(nodes: int, bits: int = POSITION_BITS) -> Ring:
+    """Nodes at equal distances: each owns an equal part."""
+    return Ring(bits, tuple(((number + 1) << bits) // nodes - 1 for number in range(nodes)))
+
+
+def hashed_ring(nodes: int, bits: int = POSITION_BITS, seed: int = 0) -> Ring:
+    """Nodes where a hash of their numbers puts them, as in a network of peers."""
+    found: dict[int, None] = {}
+    number = 0
+    while len(found) < min(nodes, 1 << bits):
+        position = hash_numbers(np.array([number], np.int64), seed) >> np.uint64(64 - bits)
+        found[int(position[0])] = None
+        number += 1
+    return Ring(bits, tuple(sorted(found)))

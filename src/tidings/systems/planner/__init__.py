@@ -1,0 +1,1 @@
+"""Which system serves which subscriptions, by what an event costs."""

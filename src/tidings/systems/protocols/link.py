@@ -1,0 +1,96 @@
+"""The way from a node's process to one peer: frames in a bounded queue, one connection at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidings.errors import TidingsError
+from tidings.systems.protocols.effects import Message
+
+MAX_FRAME = 8 << 20  # bytes
+MAX_QUEUE = 4_096  # frames to one peer
+MAX_QUEUED_BYTES = 2 * MAX_FRAME
+CONNECT_S = 2.0
+SEND_S = 10.0  # that a peer may take for what fills the connection's buffers
+LENGTH = struct.Struct(">I")
+
+_HOST = re.compile(r"[A-Za-z0-9._:%\[\]-]{1,253}")
+
+
+class _Queued(NamedTuple):
+    message: Message
+    frame: bytes
+
+
+class Link:
+    """Sends frames in their order; `lost` is told what could not be sent, and why."""
+
+    def __init__(self, address: str, lost: Callable[[list[Message], str], None]) -> None:
+        self._host, self._port = split_address(address)
+        self._lost = lost
+        self._queue: deque[_Queued] = deque()
+        self._bytes = 0
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._queue) or (self._task is not None and not self._task.done())
+
+    def send(self, message: Message, frame: bytes) -> None:
+        if len(self._queue) >= MAX_QUEUE or self._bytes + len(frame) > MAX_QUEUED_BYTES:
+            self._lost([message], "peer reads too slowly")
+            return
+        self._queue.append(_Queued(message, frame))
+        self._bytes += len(frame)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._queue:
+            try:
+                if self._writer is None or self._writer.is_closing():
+                    await self._connect()
+                assert self._writer is not None
+                self._writer.write(self._queue[0].frame)
+                await asyncio.wait_for(self._writer.drain(), SEND_S)
+            except (OSError, ValueError) as error:  # ValueError: of an address that is none after all
+                slow = isinstance(error, TimeoutError) and self._writer is not None
+                self.close()
+                lost, self._queue, self._bytes = self._queue, deque(), 0
+                self._lost([queued.message for queued in lost], "peer does not read" if slow else "peer out of reach")
+            else:
+                self._bytes -= len(self._queue.popleft().frame)
+
+    async def _connect(self) -> None:
+        opened = asyncio.open_connection(self._host, self._port)
+        reader, writer = await asyncio.wait_for(opened, CONNECT_S)
+        self._writer = writer
+        self._watching = asyncio.get_running_loop().create_task(_watch(reader, writer))
+
+    def close(self) -> None:
+        """Without waiting for what the peer has not read."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+            self._writer = None
+
+
+async def _watch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Peers do not answer on this connection: whatever can be read of it is its end."""
+    with contextlib.suppress(OSError):
+        await reader.read(1)
+    writer.close()
+
+
+def split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not _HOST.fullmatch(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
+        raise TidingsError(f"{address[:300]!r} is no address; write host:port")
+    return host, int(port)

@@ -1,0 +1,145 @@
+"""Several domains in one node: each is a network of its own, among the nodes that were given it.
+
+A node has one id in all of them, and one address; messages and timers say which domain they belong to. So domains share
+processes but neither lists nor trees nor segments, and a node can serve some of them and not others: subsets of
+the matchers for an application, which BlueDove leaves to the future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tidings.errors import DomainError, SubscriptionError, did_you_mean
+from tidings.systems.protocols.effects import (
+    Effects,
+    Event,
+    Id,
+    Message,
+    Name,
+    Polled,
+    PubSubNode,
+    Ready,
+    Send,
+    SetTimer,
+    Tag,
+)
+from tidings.systems.protocols.message_codec import MessageError, parts_of
+
+
+class InDomain(NamedTuple):
+    """A message, or the tag of a timer, of one domain."""
+
+    network: Name  # its name for all who place by the same system and declaration
+    content: Message
+
+
+class DomainsNode:
+    """A node for each domain, driven as one. It is ready when all of them are."""
+
+    def __init__(self, nodes: Mapping[str, PubSubNode], networks: Mapping[str, str]) -> None:
+        assert nodes.keys() == networks.keys(), "a domain is a network"
+        assert len({node.id for node in nodes.values()}) == 1, "a node has one id"
+        self._nodes = dict(nodes)
+        self.networks = dict(networks)
+        self._domains = {network: domain for domain, network in networks.items()}
+        self._waiting = set(nodes)
+        self._domain_of: dict[str, str] = {}  # subscription → domain
+
+    @property
+    def id(self) -> Id:
+        return next(iter(self._nodes.values())).id
+
+    def start(self, contact: Id | None, now_ms: int) -> Effects:
+        return self._all((name, node.start(contact, now_ms)) for name, node in self._nodes.items())
+
+    def leave(self, now_ms: int) -> Effects:
+        return self._all((name, node.leave(now_ms)) for name, node in self._nodes.items())
+
+    def check(self, message: Message, now_ms: int) -> None:
+        """Raise an error where a message from the wire makes no sense to the domain that it is for."""
+        if not isinstance(message, InDomain):
+            raise MessageError(f"message: {type(message).__name__} is for no domain")
+        name = self._domains.get(message.network)
+        if name is None:
+            return
+        for part in parts_of(message.content):
+            if isinstance(part, InDomain):
+                raise MessageError("message: a domain's message is in another's")
+            self._nodes[name].check(part, now_ms)
+
+    def on_message(self, sender: Id, message: InDomain, now_ms: int) -> Effects:
+        name = self._domains.get(message.network)
+        if name is None:  # it was not given to this node: who sent it finds out by not being answered
+            return []
+        return self._of(name, self._nodes[name].on_message(sender, message.content, now_ms))
+
+    def on_timer(self, tag: Tag, now_ms: int) -> Effects:
+        name = self._domains[tag.network]
+        return self._of(name, self._nodes[name].on_timer(tag.content, now_ms))
+
+    def on_undelivered(self, to: Id, message: InDomain, now_ms: int) -> Effects:
+        name = self._domains[message.network]
+        return self._of(name, self._nodes[name].on_undelivered(to, message.content, now_ms))
+
+    # Subscribers and publishers
+
+    def subscribe(self, subscription: str, text: str, now_ms: int, domain: str | None = None) -> Effects:
+        """In a domain; where there is only one it need not be named."""
+        name = self._named(domain)
+        effects = self._of(name, self._nodes[name].subscribe(subscription, text, now_ms))
+        before = self._domain_of.get(subscription, name)
+        self._domain_of[subscription] = name
+        if before != name:  # it is another domain's now
+            effects += self._of(before, self._nodes[before].unsubscribe(subscription, now_ms))
+        return effects
+
+    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
+        name = self._domain_of.pop(subscription, None)
+        if name is None:
+            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+        return self._of(name, self._nodes[name].unsubscribe(subscription, now_ms))
+
+    def publish(self, event: Event, now_ms: int, domain: str | None = None) -> Effects:
+        name = self._named(domain)
+        return self._of(name, self._nodes[name].publish(event, now_ms))
+
+    def poll(self, subscription: str, limit: int) -> Effects:
+        """What waits for a subscription; only some systems let it wait."""
+        name = self._domain_of.get(subscription)
+        if name is None:
+            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+        node = self._nodes[name]
+        if not isinstance(node, Polled):
+            raise SubscriptionError("nothing waits to be polled: nodes of this system deliver at once")
+        return self._of(name, node.poll(subscription, limit))
+
+    def _named(self, domain: str | None) -> str:
+        if domain is None and len(self._nodes) == 1:
+            return next(iter(self._nodes))
+        if domain is None:
+            raise DomainError(f'this node has the domains {", ".join(self._nodes)}; say which: "domain": "…"')
+        if domain not in self._nodes:
+            raise DomainError(f"this node has no domain '{domain}'; {did_you_mean(domain, self._nodes)}")
+        return domain
+
+    # Effects, with the domain that they belong to
+
+    def _all(self, several: Iterable[tuple[str, Effects]]) -> Effects:
+        return [effect for name, effects in several for effect in self._of(name, effects)]
+
+    def _of(self, domain: str, effects: Effects) -> Effects:
+        found: Effects = []
+        network = self.networks[domain]
+        for effect in effects:
+            match effect:
+                case Send(to, message):
+                    found.append(Send(to, InDomain(network, message)))
+                case SetTimer(after_ms, tag):
+                    found.append(SetTimer(after_ms, InDomain(network, tag)))
+                case Ready():
+                    self._waiting.discard(domain)
+                    found += [] if self._waiting else [effect]
+                case _:
+                    found.append(effect)
+        return found

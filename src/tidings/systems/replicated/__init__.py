@@ -1,0 +1,1 @@
+"""Replicated: every partition holds every subscription."""

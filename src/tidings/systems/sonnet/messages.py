@@ -1,0 +1,144 @@
+"""What Sonnet's virtual nodes say to each other. A group is named by the digest of its queries, without the node's."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple, TypeAlias
+
+from tidings.systems.protocols.effects import Event, Id, Message, Within
+from tidings.systems.protocols.ring import CHORD_MESSAGES
+
+Bits: TypeAlias = Annotated[int, Within(0, (1 << 128) - 1)]  # of a digest, or of a part of one
+Limit: TypeAlias = Annotated[int, Within(0, 1 << 176)]  # of a range of the ring: its end is the ring's at most
+
+
+class Virtual(NamedTuple):
+    """From one virtual node to another: hosts carry it."""
+
+    to: Id
+    sender: Id
+    payload: Message
+
+
+class Refused(NamedTuple):
+    """The host has no such virtual node, or no longer: `payload` comes back to who sent it."""
+
+    to: Id
+    sender: Id
+    payload: Message
+
+
+class ToGroup(NamedTuple):
+    """For some member of a group, by way of the ring. `wrapped`: there was none from the first key tried to the end."""
+
+    group: Bits
+    wrapped: bool
+    payload: Message
+
+
+class NoGroup(NamedTuple):
+    """Nobody is in the group that this was for."""
+
+    group: Bits
+    payload: Message
+
+
+class Cast(NamedTuple):
+    """For every member in [low, limit) of the ring. `number`: who has told all of its part says so; 0: need not."""
+
+    low: Limit
+    limit: Limit
+    number: int
+    payload: Message
+
+
+class Done(NamedTuple):
+    """All that the sender was to tell by this number has been told."""
+
+    number: int
+
+
+class CastFromFirst(NamedTuple):
+    """For the first member of the group, to be cast up to the sender."""
+
+    limit: Limit
+    number: int
+    payload: Message
+
+
+class First(NamedTuple):
+    """Before this member there is none in the group, as far as the sender knows."""
+
+    member: Id
+
+
+class AskOffer(NamedTuple):
+    """What would it be like to be served by you?"""
+
+
+class Offer(NamedTuple):
+    """How down-stream nodes score the sender, the packets it sends a second, and how many its group is."""
+
+    score: float
+    load: float
+    size: float
+
+
+class Register(NamedTuple):
+    """The sender is of a group that hangs below the receiver's, scores the receiver, and tells its group's size."""
+
+    group: Bits
+    score: float
+    size: float
+
+
+class Registered(NamedTuple):
+    """`rooted`: packets find their way from every 0-node to the receiver's group. And how the sender's group fares."""
+
+    rooted: bool
+    load: float
+    size: float
+    below: float  # how many nodes it serves
+
+
+class Unregister(NamedTuple):
+    """The sender is no longer served by the receiver. `gone`: it was the last of its group."""
+
+    group: Bits
+    gone: bool
+
+
+class Row(NamedTuple):
+    """A group that hangs below: a member, if known; how long ago it was heard of; whether all of us know; its size."""
+
+    group: Bits
+    member: Id | None
+    age_ms: int
+    spread: bool
+    size: float
+
+
+class AskRows(NamedTuple):
+    """Of whoever in the group knows them: a member that has none of them yet passes the question on."""
+
+    asked_by: Id
+
+
+class Rows(NamedTuple):
+    rows: tuple[Row, ...]
+    answer: bool  # to who has joined the group and asked
+
+
+class Packet(NamedTuple):
+    """An event on its way down, with its header: a digest for each distinct path, and the content of all names."""
+
+    event: Event
+    entries: tuple[Bits, ...]
+    mask: Bits
+    attempt: int = 0  # when its publisher sent it: what is not confirmed is sent again
+    number: int = 0  # as in a cast
+
+
+SONNET_MESSAGES: tuple[type, ...] = (
+    *CHORD_MESSAGES, Virtual, Refused, ToGroup, NoGroup, Cast, Done, CastFromFirst, First, AskOffer, Offer,
+    Register, Registered, Unregister, Row, AskRows, Rows, Packet,
+)  # fmt: skip

@@ -1,0 +1,296 @@
+"""Sonnet's path digests: what a path query asks for, and what a document has to offer, in 128 bits.
+
+    48 bits  content  a bit for each token, by hash
+    56 bits  order    how the first 2, 3 … 8 tokens are ordered, and a bit: there is more to the query than these
+     4 bits  length   how many leading tokens are kept, 0 to 8
+    20 bits  node     tells nodes with one query apart
+
+A token is the name of a step, and at the end of a path the value that its last node is to have. A document's header has
+a digest for each distinct path from its root to a leaf, and the content of them all together (its *mask*). A query is
+*admitted* where some entry begins as it does; whatever a document satisfies is admitted, and some more.
+
+After Zhou et al., "Sonnet: an efficient distributed content-based dissemination broker", SIGMOD 2007, section 3.1. The
+layout of the bits is ours: the demonstration paper gives the widths of content and order alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from math import factorial
+from typing import Literal, TypeAlias
+
+from tidings.xml.document import TEXT, Nodes, parse_document
+from tidings.xml.path_tree import All, Compare, Exists, Path, Predicate, Step, TextTest
+
+CONTENT_BITS, ORDER_BITS, LENGTH_BITS, NODE_BITS = 48, 56, 4, 20
+MAX_TOKENS = 8
+RANK_BITS = tuple((factorial(length) - 1).bit_length() for length in range(2, MAX_TOKENS + 1))
+HASH_BITS = 7
+
+assert RANK_BITS == (1, 3, 5, 7, 10, 13, 16)
+assert sum(RANK_BITS) + 1 == ORDER_BITS == MAX_TOKENS * HASH_BITS
+assert CONTENT_BITS + ORDER_BITS + LENGTH_BITS + NODE_BITS == 128
+
+Tokens: TypeAlias = tuple[str, ...]
+Variant: TypeAlias = Literal["ranks", "hashes"]  # of the order: the paper's, or one that tells more apart
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The parts of a digest; `order` has a number for each prefix of the kept tokens, from that of one token on."""
+
+    content: int
+    order: tuple[int, ...]
+    truncated: bool = (
+        False  # there is more to the query than the kept tokens: its content is that of the whole document
+    )
+    node: int = 0
+    variant: Variant = "ranks"
+
+    @property
+    def length(self) -> int:
+        return len(self.order)
+
+    def starts(self, other: Digest) -> bool:
+        """Whether the other's tokens begin in the same order."""
+        return self.order == other.order[: self.length]
+
+
+# ---------------------------------------------------------------------- tokens
+
+
+@lru_cache(maxsize=1 << 16)
+def _hashed(token: str) -> int:
+    return int.from_bytes(blake2b(token.encode(), digest_size=8).digest(), "big")
+
+
+def content_of(tokens: Iterable[str]) -> int:
+    """A bit for each token."""
+    content = 0
+    for token in tokens:
+        content |= 1 << _hashed(token) % CONTENT_BITS
+    return content
+
+
+def permutation_of(tokens: Sequence[str]) -> tuple[int, ...]:
+    """The place of each token in alphabetical order; of equal ones the first is before."""
+    order = sorted(range(len(tokens)), key=lambda place: (tokens[place], place))
+    places = [0] * len(tokens)
+    for rank, place in enumerate(order):
+        places[place] = rank
+    return tuple(places)
+
+
+def rank_of(permutation: Sequence[int]) -> int:
+    """Lehmer's rank: how many permutations come before this one in lexicographic order."""
+    rank = 0
+    for place, value in enumerate(permutation):
+        smaller = sum(later < value for later in permutation[place + 1 :])
+        rank += smaller * factorial(len(permutation) - 1 - place)
+    return rank
+
+
+def permutation_at(rank: int, length: int) -> tuple[int, ...]:
+    """The permutation of this rank."""
+    left, chosen = list(range(length)), []
+    for place in range(length):
+        number, rank = divmod(rank, factorial(length - 1 - place))
+        chosen.append(left.pop(number))
+    return tuple(chosen)
+
+
+def digest_of(tokens: Tokens, variant: Variant = "ranks") -> Digest:
+    """The digest of a path, by its first eight tokens; its content is that of all."""
+    kept = tokens[:MAX_TOKENS]
+    prefixes = [kept[: length + 1] for length in range(len(kept))]
+    if variant == "ranks":
+        order = tuple(rank_of(permutation_of(prefix)) for prefix in prefixes)
+    else:
+        order = tuple(_hashed("\0".join(prefix)) % (1 << HASH_BITS) for prefix in prefixes)
+    return Digest(content_of(tokens), order, len(tokens) > MAX_TOKENS, variant=variant)
+
+
+def value_token(text: str) -> str:
+    """The token of a value: no name looks like it, and every name is after it in the order."""
+    return f"={text}"
+
+
+# ---------------------------------------------------------------------- bits
+
+
+def to_bits(digest: Digest) -> int:
+    """The digest as a number of 128 bits.
+
+    The rank of one token, always 0, takes none of them. Hashes take all of the order's: `truncated` is then a bit of
+    the node's.
+    """
+    order = 0
+    if digest.variant == "ranks":
+        for place, width in enumerate(RANK_BITS, 1):
+            order = order << width | (digest.order[place] if place < digest.length else 0)
+        order = order << 1 | digest.truncated
+        node = digest.node % (1 << NODE_BITS)
+    else:
+        for place in range(MAX_TOKENS):
+            order = order << HASH_BITS | (digest.order[place] if place < digest.length else 0)
+        node = digest.truncated << (NODE_BITS - 1) | digest.node % (1 << (NODE_BITS - 1))
+    bits = digest.content << ORDER_BITS | order
+    return (bits << LENGTH_BITS | digest.length) << NODE_BITS | node
+
+
+def from_bits(bits: int, variant: Variant = "ranks") -> Digest:
+    """The digest that has these bits."""
+    node, bits = bits & ((1 << NODE_BITS) - 1), bits >> NODE_BITS
+    length, bits = bits & ((1 << LENGTH_BITS) - 1), bits >> LENGTH_BITS
+    order, content = bits & ((1 << ORDER_BITS) - 1), bits >> ORDER_BITS
+    if length > MAX_TOKENS or content >> CONTENT_BITS:
+        raise ValueError("these are not the bits of a digest")
+    if variant == "ranks":
+        truncated, order = bool(order & 1), order >> 1
+        widths: tuple[int, ...] = (0, *RANK_BITS)
+    else:
+        truncated, node = bool(node >> (NODE_BITS - 1)), node & ((1 << (NODE_BITS - 1)) - 1)
+        widths = (HASH_BITS,) * MAX_TOKENS
+    numbers: list[int] = []
+    for width in reversed(widths):
+        numbers.append(order & ((1 << width) - 1))
+        order >>= width
+    return Digest(content, tuple(numbers[::-1][:length]), truncated, node, variant)
+
+
+# ---------------------------------------------------------------------- queries
+
+
+def query_tokens(path: Path) -> Tokens:
+    """The tokens up to the first `//` or `*`, with the value that the last step has to equal."""
+    leading = _leading(path.steps)
+    tokens = tuple(step.test.symbol for step in leading)
+    value = _final_value(path.steps[-1]) if len(leading) == len(path.steps) else None
+    return tokens if value is None else (*tokens, value_token(value))
+
+
+def query_digest(path: Path, *, node: int = 0, variant: Variant = "ranks") -> Digest:
+    """The digest of a path query.
+
+    The tokens up to the first `//` or `*`, eight at most, are kept in order, with the value that the last step has to
+    equal. Of all else, only that its names occur in the document.
+    """
+    leading, tokens = _leading(path.steps), query_tokens(path)
+    kept = tokens[:MAX_TOKENS]
+    required = {token for token in tokens[: len(leading)] if token not in kept}
+    for number, step in enumerate(path.steps):
+        required |= _required_of_step(step, named=number >= len(leading))
+    digest = digest_of(kept, variant)
+    more = bool(required) or len(tokens) > MAX_TOKENS
+    return replace(digest, content=digest.content | content_of(required), truncated=more, node=node)
+
+
+def _leading(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    for number, step in enumerate(steps):
+        if step.descendant or step.test.local is None:
+            return steps[:number]
+    return steps
+
+
+def _final_value(step: Step) -> str | None:
+    for predicate in step.predicates:
+        match predicate:
+            case Compare(Path(()), "=", str(value)):
+                return value
+    return None
+
+
+def required_names(path: Path) -> frozenset[str]:
+    """The names without which a document does not satisfy a query."""
+    return frozenset[str]().union(*(_required_of_step(step, named=True) for step in path.steps))
+
+
+def _required_of_step(step: Step, *, named: bool) -> set[str]:
+    """The names that a step asks for, beside its own where that is kept in order."""
+    required = {step.test.symbol} if named and step.test.local is not None else set()
+    return required.union(*map(_required, step.predicates))
+
+
+def _required(predicate: Predicate) -> set[str]:
+    """The names without which a predicate is not true; OR and NOT ask for none."""
+    match predicate:
+        case All(operands):
+            return set[str]().union(*map(_required, operands))
+        case Exists(path) | Compare(path, _, _):
+            return set(required_names(path))
+        case TextTest(_, path, text) if text:
+            return set(required_names(path))
+    return set()
+
+
+# ---------------------------------------------------------------------- documents
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a packet carries: an entry for each distinct path, and the content of all names."""
+
+    entries: frozenset[Digest]
+    mask: int
+
+    @property
+    def bytes(self) -> int:
+        return 16 * len(self.entries)
+
+
+def document_paths(document: str | bytes) -> tuple[frozenset[Tokens], frozenset[str]]:
+    """The paths of a document from its root down, with the value at their end, and all its names.
+
+    A path ends at every attribute and element: a query may ask for the text of an element that has others in it.
+    """
+    nodes = Nodes()
+    nodes.add(parse_document(document))
+    names = list(nodes.numbers)
+    text = b"".join(nodes.text)
+    paths: set[Tokens] = set()
+    above: list[tuple[int, Tokens]] = []
+    for node, number in enumerate(nodes.names):
+        if names[number] == TEXT:
+            continue
+        while above and node >= above[-1][0]:
+            above.pop()
+        tokens = (*above[-1][1], names[number]) if above else (names[number],)
+        paths.add((*tokens, value_token(text[nodes.starts[node] : nodes.stops[node]].decode())))
+        above.append((nodes.ends[node], tokens))
+    return frozenset(paths), frozenset(names) - {TEXT}
+
+
+def header_of(document: str | bytes, variant: Variant = "ranks") -> Header:
+    """The header of a document; raises EventError where it cannot be read."""
+    paths, names = document_paths(document)
+    entries = frozenset(replace(digest_of(tokens, variant), truncated=False) for tokens in paths)
+    return Header(entries, content_of(names))
+
+
+def admits(header: Header, query: Digest) -> bool:
+    """Whether a document with this header may satisfy a query: never wrongly no."""
+    if query.truncated:
+        # What is not kept in order may lie anywhere in the document; a value that is kept is in no mask.
+        return any(
+            query.starts(entry) and not query.content & ~(header.mask | entry.content) for entry in header.entries
+        )
+    return any(query.starts(entry) and not query.content & ~entry.content for entry in header.entries)
+
+
+def forwards(header: Header, node: Digest, next_node: Digest) -> bool:
+    """Whether a packet goes from a node down to another: to queries that go on where the node's ends (section 3.2).
+
+    The content of the other is the node's or has one more bit (2), its order begins with the node's and is one token
+    longer, without which nodes of equal content would send to each other in a circle, and the document may satisfy
+    it (1, 3).
+    """
+    return (
+        next_node.length == node.length + 1
+        and node.starts(next_node)
+        and not node.content & ~next_node.content
+        and (next_node.content ^ node.content).bit_count() <= 1
+        and admits(header, next_node)
+    )

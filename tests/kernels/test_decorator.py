@@ -1,0 +1,99 @@
+"""Machine code is kept for other processes, and nobody is given another's."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tidings.kernels import decorator as kernel_module
+from tidings.kernels import first_use
+from tidings.kernels.decorator import kernel
+
+KERNELS = """
+from tidings.kernels.decorator import kernel
+
+@kernel
+def first(numbers):
+    return numbers[0] + 1
+
+@kernel
+def twice_the_first(numbers):
+    return first(numbers) * 2
+"""
+TYPES = "int8", "int32", "int64", "float32", "float64", "bool"
+
+
+def _run(folder: Path, code: str) -> subprocess.Popen[str]:
+    code = f"import numpy as np, kernels\n{code}"
+    return subprocess.Popen([sys.executable, "-c", code], cwd=folder, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    return tmp_path
+
+
+def test_processes_that_compile_at_once_never_mix_up_signatures(folder: Path) -> None:
+    compiling = [_run(folder, f"kernels.first(np.ones(2, '{kind}'))") for kind in TYPES]
+    assert [process.wait(60) for process in compiling] == [0] * len(TYPES)
+    assert len(list(folder.rglob("*first*.nbc"))) == len(TYPES)
+    asked = f"print([int(kernels.twice_the_first(np.ones(2, kind))) for kind in {TYPES}], kernels.first.stats)"
+    answer, _ = _run(folder, asked).communicate(timeout=60)
+    assert answer.startswith(f"{[4] * len(TYPES)}")
+    assert "cache_misses={}" in answer.replace("Counter()", "{}")  # all were found
+
+
+def test_a_file_has_its_own_signature_whatever_another_process_saves_in_between(folder: Path) -> None:
+    def files() -> Any:
+        return kernel_module._Files(str(folder), "f", "stamp")
+
+    files().save("one signature", 1)
+    files().save("another", 2)
+    assert (files().load("one signature"), files().load("another"), files().load("a third")) == (1, 2, None)
+
+
+def test_a_file_that_is_not_whole_is_made_anew_and_one_that_cannot_be_written_is_done_without(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)
+    first = importlib.import_module("kernels").first
+    first(np.ones(2))
+    (kept,) = folder.rglob("*first*.nbc")
+    whole = kept.read_bytes()
+    for left in b"", whole[:100]:
+        kept.write_bytes(left)
+        assert kernel(first.py_func)(np.ones(2)) == 2.0
+        assert len(kept.read_bytes()) > 100
+
+    def full(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(kernel_module._Files, "save", full)
+    assert kernel(first.py_func)(np.ones(2, np.int8)) == 2
+
+
+def test_nothing_is_taken_from_before_a_source_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)
+    first = importlib.import_module("kernels").first
+    first(np.ones(2))
+    for sources, hits in (kernel_module._sources(), 1), ("another kernel was changed", 0):
+        monkeypatch.setattr(kernel_module, "_sources", lambda sources=sources: sources)
+        again = kernel(first.py_func)
+        assert again(np.ones(2)) == 2.0
+        assert len(again.stats.cache_hits) == hits
+
+
+def test_a_function_of_no_file_and_no_module_is_compiled_and_not_kept() -> None:
+    assert first_use.Notice  # hears of it too
+    namespace: dict[str, Any] = {}
+    exec(KERNELS, namespace)
+    assert namespace["twice_the_first"](np.ones(2)) == 4.0

@@ -1,0 +1,130 @@
+"""A domain's View and the groups of its mailboxes follow what there is, and nobody is told of anything but sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidings.store.mailboxes.deliveries import Deliveries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+
+from tidings.service.driver import domain_adaptation as driver_adapting
+from tidings.service.driver.domain_adaptation import Adapting
+from tidings.service.driver.domain_stream import PREFIX
+from tidings.store.mailboxes.notifications import Notifications
+
+from ..driver_world import World, eventually, reached, streaming
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path / "data")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def adapting(spark: SparkSession, world: World) -> Iterator[Adapting]:
+    made = Adapting(spark, world.data.log, PREFIX, every_seconds=0.2, placement="bluedove")
+    yield made
+    made.stop()
+
+
+@pytest.mark.long
+def test_views_change_while_events_come_and_every_match_is_told_once(
+    spark: SparkSession, world: World, adapting: Adapting
+) -> None:
+    numbers = {price: world.subscribe(f"price > {price}", f"above {price}") for price in range(20)}
+    prices: list[float] = []
+
+    def publish(count: int) -> None:
+        more = [float((len(prices) + n) * 7 % 23) for n in range(count)]
+        world.publish(*more)
+        prices.extend(more)
+
+    def publishing_until(holds: Callable[[], bool]) -> None:
+        def published() -> bool:
+            publish(3)
+            eventually(lambda: reached(stream, world))
+            return holds()
+
+        eventually(published)
+
+    def told() -> bool:
+        return all(
+            world.told(number) == [at for at, price in enumerate(prices) if price > least]
+            for least, number in numbers.items()
+        )
+
+    with streaming(spark, world, adapting=adapting) as stream:
+        publish(30)
+        publishing_until(lambda: stream.status()["view_epoch"] != 0)
+        numbers |= {30: world.subscribe("price > 30", "dear")}
+        publish(30)
+        stream.tell(world.row)
+        eventually(told)
+        first = stream.status()
+        assert first["view"] == "bluedove"
+        assert first["view_partitions"] > 1
+        assert first["events"] == len(prices)  # not the visits
+    again = Adapting(spark, world.data.log, PREFIX, every_seconds=0.2, placement="digests")
+    with streaming(spark, world, adapting=again) as stream:  # what is in force stays so until another is
+        eventually(lambda: stream.status()["state"] == "running")
+        assert stream.status()["view_epoch"] == first["view_epoch"]
+        publish(20)
+        publishing_until(lambda: stream.status()["view"] == "digests")
+        assert stream.status()["view_epoch"] > first["view_epoch"]
+        publish(20)
+        eventually(told)
+        layouts = list(world.files.index.glob("*/placed-*.json"))
+        assert len(layouts) == 1  # that of the old View is gone
+    again.stop()
+    publish(20)
+    with streaming(spark, world) as stream:  # without adapting: every worker has all subscriptions
+        eventually(told)
+
+
+def test_mailboxes_are_grouped_where_that_saves_bytes_and_read_as_before(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_adapting, "LEAST", 10)
+    monkeypatch.setattr(driver_adapting, "BATCHES_MIN", 1)
+    numbers = [world.subscribe(f"price > {n / 100}", f"above {n}") for n in range(60)]
+    adapting = Adapting(spark, world.data.log, PREFIX, every_seconds=0.2, placement="replicated")
+    with streaming(spark, world, adapting=adapting) as stream:
+        published = world.publish(*(float(n % 3) for n in range(300)))
+        above = [at for n, at in enumerate(published) if n % 3]  # all but the zeros
+        eventually(lambda: reached(stream, world))
+
+        def grouped() -> bool:
+            above.extend(world.publish(*([5.0] * 200)))
+            eventually(lambda: reached(stream, world))
+            return bool(stream.status()["groups"])
+
+        eventually(grouped)
+        changed = world.catalogue.change_filter("ada", "above 7", "price > 100").number
+        world.catalogue.activate(changed, world.log.end)
+        world.catalogue.delete("ada", "above 8", world.log.end)
+        stream.tell(world.row)
+        last = world.publish(*([9.0] * 200), 101.0)
+        eventually(lambda: reached(stream, world))
+        with Notifications(world.files.mailboxes) as mailboxes:
+            assert mailboxes._ask("SELECT count(*) FROM pages")[0][0] > 0
+            rows = mailboxes._ask("SELECT count(*) FROM notifications WHERE position >= ?", last[0])[0][0]
+            assert rows < 10  # of those that are in no group
+        assert world.told(numbers[6]) == above + last
+        assert world.told(numbers[7])[: len(above)] == above  # where a row ends is for who delivers to see
+        assert world.told(changed) == last[-1:]
+        with Deliveries(world.data.deliveries) as deliveries:
+            deliveries.acknowledge(world.catalogue.get("ada", "above 6").key, last[0])  # type: ignore[union-attr]
+        eventually(lambda: world.told(numbers[6]) == last[1:])
+    adapting.stop()

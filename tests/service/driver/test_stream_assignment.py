@@ -1,0 +1,106 @@
+"""Which stream a domain belongs to is on the disk before either stream acts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+
+from tidings.service.data.data_directory import DataDirectory
+from tidings.service.driver import stream_assignment as driver_streams
+from tidings.service.driver.stream_assignment import Sharing, Streams
+from tidings.store.catalogue import DomainRow
+from tidings.store.mailboxes.shared_progress import Pace
+
+ROW = DomainRow("ada", "quotes", "{}", False, 0, 0, 1)
+
+
+class Own:
+    """A stream of its own that never comes to make its checkpoint."""
+
+    def __init__(self, context: Any, row: DomainRow, *, begin: int) -> None:
+        self.key = row.key
+
+    def start(self) -> None:
+        pass
+
+
+class Shared:
+    """The shared stream, which notes who had a checkpoint when it was told."""
+
+    reached = 7
+
+    def __init__(self, context: Any) -> None:
+        self._data = context.data
+        self._members: set[str] = set()
+        self.size = 1
+        self.paces: dict[str, Pace] = {}
+
+    def tell(self, rows: Mapping[str, DomainRow], revision: int) -> None:
+        for key in self._members - rows.keys():
+            assert (self._data.domains / key / "query").is_dir(), "a crash here would lose what comes"
+        self._members = set(rows)
+
+    def start(self) -> None:
+        pass
+
+    def has(self, key: str) -> bool:
+        return True
+
+    def subscriptions(self, key: str) -> int:
+        return self.size
+
+    def pace(self, key: str) -> Pace:
+        return self.paces.get(key, Pace(0.0, 0.0))
+
+    def status(self) -> dict[str, Any]:
+        return {"state": "running"}
+
+
+@pytest.fixture
+def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Streams:
+    data = DataDirectory(tmp_path / "data")
+    data.make()
+    monkeypatch.setattr(driver_streams, "DomainStream", Own)
+    monkeypatch.setattr(driver_streams, "SharedStream", Shared)
+    monkeypatch.setattr(driver_streams, "LOOK_SECONDS", 0.0)
+    context: Any = SimpleNamespace(data=data, catalogue=SimpleNamespace(filter_counts=dict))
+    return Streams(context, Sharing())
+
+
+def test_a_few_domains_of_a_tenant_that_take_long_leave_the_others(streams: Streams) -> None:
+    rows = [DomainRow(tenant, f"d{at}", "{}", False, 0, 0, 1) for tenant in ("ada", "ben") for at in range(8)]
+    streams.follow({row.key: row for row in rows}, 1)
+    shared: Any = streams._shared
+    shared.paces = {row.key: Pace(1.0, 0.9) for row in rows if row.tenant == "ada"}
+    streams.look()
+    left = {key for key in streams._rows if key in streams._own}
+    assert len(left) == Sharing().busy_at_most
+    assert all(key.startswith("ada.") for key in left)
+
+
+def test_only_so_many_domains_have_a_stream_of_their_own_however_large_they_are(streams: Streams) -> None:
+    """Each is processes and memory: a tenant that makes many of them must not take the machine from the others."""
+    rows = [DomainRow(tenant, f"d{at}", "{}", False, 0, 0, 1) for tenant in ("ada", "ben", "cyd") for at in range(12)]
+    streams.follow({row.key: row for row in rows}, 1)
+    shared: Any = streams._shared
+    shared.size = 10**6
+    streams.look()
+    of_ada = [key for key in streams._own if key.startswith("ada.")]
+    assert len(of_ada) == Sharing().own_of_a_tenant_at_most
+    assert len(streams._own) == Sharing().own_at_most
+
+
+def test_a_domain_that_leaves_has_a_checkpoint_before_the_shared_stream_is_without_it(streams: Streams) -> None:
+    data = streams._context.data
+    streams.follow({ROW.key: ROW}, 1)
+    shared: Any = streams._shared
+    assert not data.domain("ada", "quotes").query.exists()
+    shared.size = 10**6
+    streams.look()
+    assert data.domain("ada", "quotes").query.is_dir()

@@ -1,0 +1,226 @@
+"""Clusters as groups: Casalicchio's example, changes of view without loss, and reorganising with and without a
+coordinator."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from tidings.filter.compile.compiler import compile_filters
+from tidings.model.domain import Attribute, Domain
+from tidings.model.event import read_events
+from tidings.simulator.checkers.clusters import registered_at_rest
+from tidings.simulator.network import Network
+from tidings.simulator.world import World
+from tidings.systems.clusters import placement as law
+from tidings.systems.clusters.node import ClusterNode, ClusterSettings
+from tidings.systems.clusters.space import Cells, Space
+from tidings.systems.protocols.content import Content
+from tidings.systems.protocols.effects import Event
+from tidings.systems.protocols.pastry import PastrySettings
+from tidings.systems.protocols.scribe import ScribeSettings
+from tidings.systems.statistics import statistics_of
+
+# Figure 1: the schema for resource discovery; figure 2: a subscription
+RESOURCES = Domain(
+    "resources",
+    [
+        Attribute("capacity", "int", min=0, max=100, precision=1),
+        Attribute("cost", "int", min=10, max=1000, precision=1),
+        Attribute("reputation", "int", min=1, max=10, precision=1),
+    ],
+)
+PREFERENCE = "capacity BETWEEN 50 AND 85 AND cost BETWEEN 550 AND 650 AND reputation = 5"
+
+
+def space() -> Space:
+    random = Random(1)
+    events = [_resource(random) for _ in range(400)]
+    texts = [PREFERENCE, *(f"capacity >= {n} AND cost < {10 * n + 10} AND reputation > {n // 10}" for n in range(100))]
+    known = statistics_of(compile_filters(texts, RESOURCES), read_events(events, RESOURCES))
+    return Space(law.adapt(known, partitions=1, cells=32), Content(RESOURCES))
+
+
+def _resource(random: Random) -> dict[str, int]:
+    return {"capacity": random.randint(0, 100), "cost": random.randint(10, 1000), "reputation": random.randint(1, 10)}
+
+
+SPACE = space()
+
+
+class Peers:
+    def __init__(self, count: int = 8, **options: Any) -> None:
+        self.random = Random(2)
+        self.world = World(self.random, Network(self.random))
+        settings = ClusterSettings(ScribeSettings(PastrySettings(leaves=8)), **options)
+        self.nodes = [ClusterNode(self.random.getrandbits(32), self.random, SPACE, settings) for _ in range(count)]
+        for node in self.nodes:
+            node.seat(sorted(other.id for other in self.nodes))
+            self.world.add(node)
+        self.events: dict[str, tuple[int, Event]] = {}
+
+    def subscribe(self, at: int, name: str, text: str) -> None:
+        node = self.nodes[at]
+        self.world.do(node.id, node.subscribe(name, text, self.world.now_ms))
+
+    def publish(self, at: int, values: dict[str, int]) -> None:
+        event = Event(f"e{len(self.events)}", json.dumps(values))
+        self.events[event.id] = (self.world.now_ms, event)
+        self.world.do(self.nodes[at].id, self.nodes[at].publish(event, self.world.now_ms))
+
+    def run(self, for_ms: int) -> None:
+        self.world.run(self.world.now_ms + for_ms)
+
+    def missing(self) -> set[tuple[str, str]]:
+        """(subscription, event) pairs that had to be told, for the subscription was in place, and were not."""
+        told = {(d.subscription, d.event) for d in self.world.deliveries}
+        content = SPACE.content
+        return {
+            (name, id)
+            for node in self.nodes
+            for name, own in node.own.items()
+            for id, (at, event) in self.events.items()
+            if self.world.active.get(name, 1 << 60) < at and content.interest(own.text).holds(content.record(event))
+        } - told
+
+
+def test_figures_1_and_2_a_preference_is_a_box_and_an_event_a_point() -> None:
+    (box,) = SPACE.boxes(PREFERENCE)
+    inside = SPACE.point(Event("e", '{"capacity": 70, "cost": 600, "reputation": 5}'))
+    outside = SPACE.point(Event("e", '{"capacity": 70, "cost": 900, "reputation": 5}'))
+    assert box.contains(inside)
+    assert not box.contains(outside)
+    peers = Peers()
+    peers.subscribe(0, "b", PREFERENCE)
+    peers.run(8_000)
+    assert [cluster.box for cluster in peers.nodes[5].division.clusters] == [box]
+    peers.publish(3, {"capacity": 70, "cost": 600, "reputation": 5})
+    peers.publish(4, {"capacity": 70, "cost": 600, "reputation": 6})
+    peers.publish(5, {"capacity": 50, "cost": 550, "reputation": 5})
+    peers.run(3_000)
+    assert sorted(d.event for d in peers.world.deliveries) == ["e0", "e2"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meets", "contains"),
+    [(((0, 0), (4, 4)), ((4, 4), (5, 5)), True, False), (((0, 0), (4, 4)), ((1, 1), (2, 2)), True, True),
+     (((0, 0), (4, 4)), ((5, 0), (6, 4)), False, False)],
+)  # fmt: skip
+def test_boxes_meet_and_contain(one: Any, other: Any, meets: bool, contains: bool) -> None:
+    assert Cells(*one).meets(Cells(*other)) is meets
+    assert Cells(*one).contains(Cells(*other)) is contains
+
+
+def crowd(peers: Peers, seed: int, *, subscriptions: int = 24) -> None:
+    """Subscriptions and events, mixed: clusters are made, and made anew, while events are under way."""
+    random = Random(seed)
+    for number in range(subscriptions):
+        low, cost = random.randint(0, 80), random.randint(10, 800)
+        text = f"capacity BETWEEN {low} AND {low + 15} AND cost BETWEEN {cost} AND {cost + 200}"
+        peers.subscribe(random.randrange(8), f"s{number}", text)
+        for _ in range(6):
+            peers.publish(random.randrange(8), _resource(random))
+            peers.run(random.randint(50, 400))
+    for _ in range(60):
+        peers.publish(random.randrange(8), _resource(random))
+        peers.run(250)
+    peers.run(5_000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_event_is_lost_while_clusters_are_made_and_made_anew(seed: int) -> None:
+    peers = Peers(clusters=3, clusters_most=5)
+    crowd(peers, seed)
+    assert len({node.division for node in peers.nodes}) == 1
+    assert peers.nodes[0].division.generation >= 1  # nobody was told to reorganise: somebody did
+    assert not peers.missing()
+    registered_at_rest(peers.world)
+
+
+def test_without_registering_again_deliveries_are_missed() -> None:
+    peers = Peers(clusters_most=1_000, registers_again=False)
+    crowd(peers, 1)
+    assert peers.missing()
+
+
+def test_with_a_coordinator_nobody_else_proposes() -> None:
+    for number in (None, 5):
+        peers = Peers(clusters=3, clusters_most=4)
+        coordinator = -1 if number is None else peers.nodes[number].id
+        for node in peers.nodes:
+            node.options = node.options._replace(coordinator=coordinator)
+        crowd(peers, 0, subscriptions=10)
+        division = peers.nodes[0].division
+        assert (division.generation > 0) is (number is not None)
+        assert division.generation == 0 or division.proposer == coordinator
+
+
+def test_of_two_divisions_proposed_at_once_events_go_by_neither_until_all_have_changed_over() -> None:
+    peers = Peers(mgc_ms=10**9, clusters=2, clusters_most=2)
+    for number in range(6):
+        peers.subscribe(number, f"s{number}", f"capacity BETWEEN {15 * number} AND {15 * number + 12}")
+    peers.run(8_000)
+    assert len(peers.world.active) == 6
+    for node in (peers.nodes[0], peers.nodes[1]):
+        peers.world.do(node.id, node.on_timer("mgc", peers.world.now_ms))
+    for number in range(60):
+        peers.publish(number % 8, {"capacity": (7 * number) % 100, "cost": 500, "reputation": 5})
+        peers.run(100)
+    peers.run(3_000)
+    assert {node.division.generation for node in peers.nodes} == {1}
+    assert not peers.missing()
+
+
+def test_a_newcomer_is_handed_the_clusters_and_what_may_be_used_of_them() -> None:
+    peers = Peers(clusters_most=1_000)
+    for number in range(4):
+        peers.subscribe(number, f"s{number}", f"capacity BETWEEN {20 * number} AND {20 * number + 15}")
+    peers.run(8_000)
+    peers.subscribe(4, "new", "capacity BETWEEN 15 AND 95")  # a cluster that not all have registered in yet
+    peers.run(20)
+    newcomer = ClusterNode(peers.random.getrandbits(32), peers.random, SPACE, peers.nodes[4].options)
+    peers.world.add(newcomer, peers.nodes[4].id)
+    peers.nodes.append(newcomer)
+    while newcomer.id not in peers.world.ready:
+        peers.run(20)
+    assert newcomer.division.clusters == peers.nodes[4].division.clusters
+    for number in range(50):
+        peers.publish(8, {"capacity": 2 * number, "cost": 500, "reputation": 5})
+        peers.run(20)
+    peers.run(3_000)
+    assert not peers.missing()
+
+
+def test_who_gives_up_its_last_subscription_in_a_cluster_leaves_the_group() -> None:
+    peers = Peers()
+    peers.subscribe(0, "b", PREFERENCE)
+    peers.subscribe(1, "same", PREFERENCE)
+    peers.run(8_000)
+    node = peers.nodes[0]
+    assert any(known.member for known in node.groups.values())
+    peers.world.do(node.id, node.unsubscribe("b", peers.world.now_ms))  # cb_cancel
+    assert not any(known.member for known in node.groups.values())
+    peers.publish(3, {"capacity": 70, "cost": 600, "reputation": 5})
+    peers.run(3_000)
+    assert [d.subscription for d in peers.world.deliveries] == ["same"]
+
+
+def test_the_papers_mode_loses_events_and_reorganises_because_of_them() -> None:
+    peers = Peers(mode="paper", clusters=2, clusters_most=1_000, reorganising=0.1)
+    peers.subscribe(0, "small", "capacity BETWEEN 40 AND 60 AND cost BETWEEN 400 AND 600")
+    peers.run(5_000)
+    peers.subscribe(1, "wide", "capacity BETWEEN 50 AND 95 AND cost BETWEEN 500 AND 900")  # meets it: no new cluster
+    peers.run(5_000)
+    assert len(peers.nodes[0].division.clusters) == 1
+    for _ in range(5):
+        peers.publish(2, {"capacity": 90, "cost": 800, "reputation": 3})  # in no cluster
+        peers.run(300)
+    assert not peers.world.deliveries
+    peers.run(25_000)
+    assert peers.nodes[3].division.generation >= 1
+    peers.publish(2, {"capacity": 90, "cost": 800, "reputation": 3})
+    peers.run(3_000)
+    assert [d.subscription for d in peers.world.deliveries] == ["wide"]

@@ -1,0 +1,250 @@
+"""The driver of a node over TCP: several in one event loop, and peers that break the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tidings.errors import TidingsError
+from tidings.model.domain import Attribute, Domain
+from tidings.simulator.workload import DOMAIN
+from tidings.systems.bluedove.node import MemoryLog
+from tidings.systems.protocols.effects import Event
+from tidings.systems.protocols.launch import BITS, LAUNCHES, expected, launch_of, messages_of, node_of
+from tidings.systems.protocols.link import split_address
+from tidings.systems.protocols.message_codec import Codec
+from tidings.systems.protocols.process import NodeProcess
+from tidings.systems.protocols.publication_log import FileLog
+from tidings.systems.protocols.ring_ids import hashed
+
+PACE = 0.05
+
+
+class Hosted:
+    """A node, its server, and what it told its client."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.process: NodeProcess
+        self.server: asyncio.Server
+
+    async def open(self, system: str, join: str | None, *domains: Domain, queued: bool = False) -> None:
+        self.server = await asyncio.start_server(lambda r, w: self.process.serve(r, w), "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+        id, given = hashed(self.address, BITS), domains or (DOMAIN,)
+        node = node_of(system, id, given, Random(self.address), lambda _: MemoryLog(), queued=queued)
+        self.process = NodeProcess(
+            node, self.address, Codec(messages_of(system), launch_of(system).bits), self.told.append, pace=PACE
+        )
+        self.process.start(None if join is None else self.process.know(join))
+
+    def wish(self, **what: Any) -> None:
+        self.process.on_line(json.dumps(what))
+
+    async def close(self) -> None:
+        self.server.close()
+        await self.process.stop(grace_s=0.2)
+
+
+async def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("system", LAUNCHES)
+def test_nodes_over_tcp_join_and_deliver(system: str) -> None:
+    async def play() -> list[dict[str, Any]]:
+        nodes = [Hosted() for _ in range(4)]
+        await nodes[0].open(system, None)
+        for node in nodes[1:]:
+            await node.open(system, nodes[0].address)
+        await until(lambda: all({"ready": node.address} in node.told for node in nodes))
+        await asyncio.sleep(12 * PACE)
+        nodes[1].wish(subscribe="dear", filter="price > 50.0")
+        nodes[2].wish(subscribe="alpha", filter="symbol = 'ALPHA' AND rating < 5")
+        await until(lambda: {"active": "dear"} in nodes[1].told and {"active": "alpha"} in nodes[2].told)
+        nodes[3].wish(publish={"symbol": "ALPHA", "price": 75.5, "volume": 1, "rating": 3}, id="both")
+        nodes[0].wish(publish={"symbol": "BETA", "price": 20.0, "volume": 1, "rating": 3}, id="none")
+        nodes[2].wish(publish={"symbol": "BETA", "price": 60.0, "volume": 1, "rating": None}, id="one")
+        await until(lambda: sum("delivered" in line for node in nodes for line in node.told) >= 3)
+        await asyncio.sleep(0.1)
+        for node in nodes:
+            await node.close()
+        return [line for node in nodes for line in node.told if "delivered" in line or "error" in line]
+
+    told = asyncio.run(play())
+    assert sorted((line["delivered"], line["id"]) for line in told) == [
+        ("alpha", "both"), ("dear", "both"), ("dear", "one"),
+    ]  # fmt: skip
+
+
+def test_a_node_that_queues_delivers_when_it_is_polled() -> None:
+    async def play() -> tuple[list[dict[str, Any]], ...]:
+        patient, prompt = Hosted(), Hosted()
+        await patient.open("bluedove", None, queued=True)
+        await prompt.open("bluedove", patient.address)
+        await until(lambda: {"ready": prompt.address} in prompt.told)
+        await asyncio.sleep(12 * PACE)
+        patient.wish(subscribe="dear", filter="price > 50.0")
+        prompt.wish(subscribe="dear too", filter="price > 50.0")
+        await until(lambda: {"active": "dear"} in patient.told and {"active": "dear too"} in prompt.told)
+        for number in range(3):
+            prompt.wish(publish={"symbol": "ALPHA", "price": 60.5, "volume": 1, "rating": 3}, id=f"e{number}")
+        await until(lambda: sum("delivered" in line for line in prompt.told) == 3)
+        await asyncio.sleep(0.2)
+        waiting = [line for line in patient.told if "delivered" in line]
+        patient.wish(poll="dear", limit=2)
+        some = [line for line in patient.told if "delivered" in line]
+        patient.wish(poll="dear")
+        patient.wish(poll="dear")
+        patient.wish(poll="dear", limit=0)
+        patient.wish(poll="cheap")
+        prompt.wish(poll="dear too")
+        for node in (patient, prompt):
+            await node.close()
+        return waiting, some, patient.told, prompt.told
+
+    waiting, some, patient, prompt = asyncio.run(play())
+    assert waiting == []
+    assert [line["id"] for line in some] == ["e0", "e1"]
+    assert [line["id"] for line in patient if "delivered" in line] == ["e0", "e1", "e2"]
+    errors = [line["error"] for line in (*patient, *prompt) if "error" in line]
+    assert len(errors) == 3
+    assert '"limit" is a number of events' in errors[0]
+    assert "no subscription 'cheap'" in errors[1]
+    assert "start it with --queued" in errors[2]
+
+
+@pytest.mark.parametrize("system", sorted(LAUNCHES.keys() - {"bluedove"}))
+def test_a_system_that_cannot_queue_says_which_can(system: str) -> None:
+    with pytest.raises(TidingsError, match="only bluedove keeps notifications"):
+        node_of(system, 1, [DOMAIN], Random(1), lambda _: MemoryLog(), queued=True)
+
+
+def test_a_node_of_several_domains_is_told_which_is_meant() -> None:
+    wines = Domain("wines", [Attribute("price", "double", min=0.0, max=10.0, precision=0.5)])
+
+    async def play() -> list[dict[str, Any]]:
+        nodes = [Hosted(), Hosted()]
+        await nodes[0].open("opchord", None, DOMAIN, wines)
+        await nodes[1].open("opchord", nodes[0].address, DOMAIN, wines)
+        await until(lambda: {"ready": nodes[1].address} in nodes[1].told)
+        await asyncio.sleep(4 * PACE)
+        nodes[1].wish(subscribe="s", filter="price > 5", domain="market")
+        nodes[1].wish(subscribe="w", filter="price > 5", domain="wines")
+        await until(lambda: sum("active" in line for line in nodes[1].told) == 2)
+        nodes[0].wish(publish={"price": 6.0}, id="share", domain="market")
+        nodes[0].wish(publish={"price": 7.0}, id="bottle", domain="wines")
+        nodes[0].wish(publish={"price": 8.0}, id="what")
+        nodes[0].wish(publish={"price": 8.0}, id="what", domain=["wines"])
+        await until(lambda: sum("delivered" in line for line in nodes[1].told) == 2)
+        for node in nodes:
+            await node.close()
+        return [line for node in nodes for line in node.told]
+
+    told = asyncio.run(play())
+    assert sorted((line["delivered"], line["id"]) for line in told if "delivered" in line) == [
+        ("s", "share"), ("w", "bottle"),
+    ]  # fmt: skip
+    assert [line["error"] for line in told if "error" in line] == [
+        'this node has the domains market, wines; say which: "domain": "…"',
+        '"domain" is a name, not ["wines"]',
+    ]
+
+
+@pytest.mark.parametrize("system", LAUNCHES)
+def test_a_node_that_stops_has_left_the_network(system: str) -> None:
+    """The others need not find out: what is published next misses nothing."""
+
+    async def play() -> None:
+        nodes = [Hosted() for _ in range(3)]
+        await nodes[0].open(system, None)
+        for node in nodes[1:]:
+            await node.open(system, nodes[0].address)
+        await until(lambda: all({"ready": node.address} in node.told for node in nodes))
+        nodes[1].wish(subscribe="s", filter="price > 50.0")
+        await until(lambda: {"active": "s"} in nodes[1].told)
+        await nodes[2].close()
+        number = 0
+        while not any("delivered" in line for line in nodes[1].told):
+            nodes[0].wish(publish={"price": 75.5}, id=f"e{number}")
+            number += 1
+            await asyncio.sleep(10 * PACE)
+            assert number < 100
+        for node in nodes[:2]:
+            await node.close()
+
+    asyncio.run(play())
+
+
+def test_a_wish_that_comes_before_the_node_has_joined_waits_until_then() -> None:
+    async def play() -> None:
+        first, second = Hosted(), Hosted()
+        await first.open("opchord", None)
+        await second.open("opchord", first.address)
+        second.wish(subscribe="s", filter="price > 1.0")
+        second.wish(publish={"price": 2.0}, id="e")
+        assert not second.told
+        await until(lambda: {"active": "s"} in second.told)
+        assert second.told[0] == {"ready": second.address}
+        for node in (first, second):
+            await node.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("wish", "complaint"),
+    [("{", "error"), ('{"sing": 1}', "write"), ('{"subscribe": "s", "filter": "prise > 1"}', "did you mean 'price'"),
+     ('{"unsubscribe": "x"}', "there is no subscription 'x'"), ('{"publish": {"price": "dear"}}', "price")],
+)  # fmt: skip
+def test_a_wish_that_cannot_be_fulfilled_is_told_and_changes_nothing(wish: str, complaint: str) -> None:
+    async def play() -> None:
+        for system in LAUNCHES:
+            node = Hosted()
+            await node.open(system, None)
+            node.process.on_line(wish)
+            (told,) = [line for line in node.told if "error" in line]
+            assert complaint in str(told)
+            await node.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:", ":70", "host:99999", "host:x"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(TidingsError, match="host:port"):
+        split_address(address)
+
+
+def test_a_domain_without_ends_cannot_be_placed_by() -> None:
+    with pytest.raises(TidingsError, match="min and a max"):
+        expected(Domain("bare", [Attribute("x", "double")]))
+
+
+def test_the_log_of_a_dispatcher_keeps_what_is_not_done(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = FileLog(path)
+    for number in range(3):
+        log.append(Event(f"e{number}", f'{{"x": {number}}}'))
+    log.settle("e1")
+    log.close()
+    with path.open("a") as file:
+        file.write('{"publish": "e9", "bo')  # a crash in the middle of a line
+    again = FileLog(path)
+    assert [event.id for event in again.pending()] == ["e0", "e2"]
+    again.close()
+
+
+def test_a_log_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('nonsense\n{"done": "x"}\n')
+    with pytest.raises(TidingsError, match="line 1"):
+        FileLog(path)
