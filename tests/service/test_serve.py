@@ -37,7 +37,7 @@ def test_the_commands_to_try_name_what_is_not_usual(tmp_path: Path, monkeypatch:
 def test_what_is_missing_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "pyspark" else object())
     with pytest.raises(TidingsError, match=r"this needs pyspark: pip install 'tidings\[spark\]'"):
-        serve.run(serve.Request(data=tmp_path / "data"), Console(quiet=True))
+        serve.serve(data=tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
 
@@ -51,8 +51,7 @@ def test_it_tells_where_it_is_and_where_the_token_is_and_never_the_token(
         ending()
 
     monkeypatch.setattr(supervisor.Supervisor, "run", at_once)
-    monkeypatch.setattr(serve, "find_spec", lambda name: object())
-    serve.run(serve.Request(data=tmp_path / "data", port=8123), Console(width=60))
+    serve.run(Plan(DataDirectory(tmp_path / "data"), port=8123), Console(width=60))
     told = capsys.readouterr().out
     assert "http://127.0.0.1:8123" in told
     assert str(tmp_path / "data" / "token") in told
@@ -73,10 +72,8 @@ def test_a_service_is_started_used_hurt_and_stopped(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     data = DataDirectory(tmp_path / "data")
-    program = (
-        "import sys; from tidings.commands import serve; from pathlib import Path; from rich.console import Console\n"
-    )
-    program += f"serve.run(serve.Request(port={port}, data=Path({str(data.path)!r}), master='local[2]'), Console())"
+    program = "from tidings.commands import serve\nfrom pathlib import Path\n"
+    program += f"serve.serve(port={port}, data=Path({str(data.path)!r}), master='local[2]')"
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     lines: list[str] = []
     ready = threading.Event()

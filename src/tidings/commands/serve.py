@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,30 +26,6 @@ if TYPE_CHECKING:
     from tidings.service.supervisor import Plan
 
 HOST, PORT = "127.0.0.1", 8080
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asks for, in the words of the command line."""
-
-    host: str = HOST
-    port: int = PORT
-    data: Path = Path(DEFAULT_DATA)
-    master: str = "local[*]"
-    catalogue: str | None = None
-    log: str | None = None
-    demo: bool = False
-    recover: bool = False
-    dev_webhooks: bool = False
-    certificate: Path | None = None
-    key: Path | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    retain: tuple[str, ...] = ()
-    quotas: Path | None = None
-    max_lag: int | None = None
-    adapt_every: float | None = None
-    placement: str | None = None
-    share_up_to: int | None = None
 
 
 def serve(
@@ -149,17 +125,35 @@ def serve(
     """
     if (certificate is None) != (key is None):
         raise typer.BadParameter("--certificate and --key go together")
-    hosts, limits = tuple(allow_host or ()), tuple(retain or ())
-    read_limits(limits)  # told here, rather than by the gateway
+    limits = tuple(retain or ())
+    read_limits(limits)  # here, so that the error is not the gateway's
     if quotas is not None:
         read_quotas(quotas)
     if placement is not None and placement not in (known := servable()):
         raise typer.BadParameter(f"--placement: no stream has '{placement}'; {did_you_mean(placement, known)}")
-    request = Request(
-        host, port, data, master, catalogue, log, demo, recover, dev_webhooks, certificate, key, hosts, limits, quotas,
-        max_lag, adapt_every, placement, share_up_to,
-    )  # fmt: skip
-    run(request, Console())
+    check_installed()
+    from tidings.service.supervisor import Plan
+
+    plan = Plan(
+        DataDirectory(data),
+        host=host,
+        port=port,
+        master=master,
+        catalogue=catalogue,
+        log=log,
+        recover=recover,
+        dev_webhooks=dev_webhooks,
+        certificate=certificate,
+        key=key,
+        allowed_hosts=tuple(allow_host or ()),
+        retain=limits,
+        quotas=quotas,
+        max_lag=max_lag,
+        adapt_every=adapt_every,
+        placement=placement,
+        share_up_to=share_up_to,
+    )
+    run(plan, Console(), demo=demo)
 
 
 def servable() -> tuple[str, ...]:
@@ -167,53 +161,37 @@ def servable() -> tuple[str, ...]:
     return ("auto", *(name for name in placements() if placement_named(name).View.combine == "any"))
 
 
-def run(request: Request, console: Console) -> None:
-    """Serve until told to stop; raises where the service cannot be started."""
+def check_installed() -> None:
+    """Raise an error that names the missing extra, before a child process fails for want of it."""
     for needed, extra in (("fastapi", "service"), ("sqlalchemy", "service"), ("pyspark", "spark")):
-        if find_spec(needed) is None:  # told here, in one line, rather than by a child that dies of it
+        if find_spec(needed) is None:
             raise TidingsError(f"this needs {needed}: pip install 'tidings[{extra}]'")
+
+
+def run(plan: Plan, console: Console, *, demo: bool = False) -> None:
+    """Serve until told to stop; raises an error if the service cannot be started."""
     from tidings.service.data.private_files import be_private
-    from tidings.service.supervisor import Plan, Supervisor, prepared
+    from tidings.service.supervisor import Supervisor, prepared
 
     be_private()
     logging.basicConfig(level=logging.WARNING, format="serve: %(message)s")
-    data = DataDirectory(request.data)
-    # Where the terminal shows the demo's table, the processes have to speak elsewhere.
-    output = data.path / "serve.log" if request.demo and console.is_terminal else None
-    plan = Plan(
-        data,
-        host=request.host,
-        port=request.port,
-        master=request.master,
-        catalogue=request.catalogue,
-        log=request.log,
-        recover=request.recover,
-        dev_webhooks=request.dev_webhooks,
-        certificate=request.certificate,
-        key=request.key,
-        allowed_hosts=request.allowed_hosts,
-        retain=request.retain,
-        quotas=request.quotas,
-        max_lag=request.max_lag,
-        adapt_every=request.adapt_every,
-        placement=request.placement,
-        share_up_to=request.share_up_to,
-        output=output,
-    )
+    data = plan.data
+    if demo and console.is_terminal:  # the terminal shows the demo's table, so the processes write to a file
+        plan = replace(plan, output=data.path / "serve.log")
     with prepared(plan) as new, contextlib.ExitStack() as ended:
         _introduce(console, plan, new)
         supervisor = Supervisor(plan)
 
         def ready() -> None:
-            _say(console, "\n".join(["", "ready. Try, in another terminal:", *try_next(plan, demo=request.demo), ""]))
-            if request.demo:
+            _say(console, "\n".join(["", "ready. Try, in another terminal:", *try_next(plan, demo=demo), ""]))
+            if demo:
                 from tidings.service.demo import Demo
 
                 token = data.read_token()
                 assert token is not None
-                demo = Demo(plan.url, token, console)
-                ended.callback(demo.stop)
-                demo.start()
+                shown_demo = Demo(plan.url, token, console)
+                ended.callback(shown_demo.stop)
+                shown_demo.start()
 
         supervisor.run(ready, ending=ended.close)
     _say(console, "stopped; everything is kept in " + shown(data.path))
