@@ -30,7 +30,7 @@ import pyarrow as pa
 from benchmarks.options import Options
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events
-from tidings.store.log.event_record import texts_of
+from tidings.model.event_json import texts_of
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.log_writer import Log
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tidings.errors import EventError
+from tidings.model.event_json import texts_of
 from tidings.model.event_values import kind_of
-from tidings.store.log.event_record import texts_of
 
 SOURCE = "/tidings/client"  # ids are unique by themselves
 BATCH_EVENTS = 1000

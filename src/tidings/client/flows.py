@@ -19,7 +19,7 @@ from tidings.client.event_encoding import Batch, Event, batches, one_body
 from tidings.client.retrying import BUSY, Retries
 from tidings.client.server_sent import Parser, ServerSent
 from tidings.client.service_errors import ServiceError, UnreachableError
-from tidings.store.log.event_record import texts_of
+from tidings.model.event_json import texts_of
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tidings.errors import EventError
 from tidings.model.event import read_record
+from tidings.model.event_json import texts_of
 from tidings.model.strict_json import read_one
-from tidings.store.log.event_record import texts_of
 from tidings.testing.cases import Case, make_case
 from tidings.xml.feed import split_feed
 

@@ -17,7 +17,7 @@ import pytest
 from tidings.errors import EventError
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.store.log.event_record import texts_of
+from tidings.model.event_json import texts_of
 from tidings.store.log.log_errors import LogBusyError, LogConflictError, LogError
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.log_writer import Log

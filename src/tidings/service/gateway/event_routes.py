@@ -8,11 +8,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tidings.model.event_json import texts_of
 from tidings.service.data.data_directory import parts_of_key
 from tidings.service.gateway import openapi
 from tidings.service.gateway.gateway_context import Context
 from tidings.service.gateway.problems import missing
-from tidings.store.log.event_record import texts_of
 from tidings.store.log.log_errors import LogRangeError
 
 NEAR = 5  # subscriptions that nearly matched, which are told of

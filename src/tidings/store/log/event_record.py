@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
 import hashlib
 import json
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -15,33 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tidings.errors import EventError
 from tidings.model.arrow import arrow_table, is_pandas, pandas_columns
 from tidings.model.event import EventBatch
-from tidings.model.event_values import kind_of
 
 Keys = npt.NDArray[np.uint64]
 Name: TypeAlias = tuple[str, str]  # source and id of a CloudEvent
 
-# JSON's numbers have no Python type that the encoder writes digit by digit, so a decimal passes it as a text
-# that nobody else can have written, and loses its quotes afterwards.
-_MARK = f"decimal {secrets.token_hex(16)} "
-_MARKED = re.compile(f'"{_MARK}([^"]*)"')
-
-
-def texts_of(events: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each event as one line of JSON, numbers exact; `EventError` with the row where JSON has no such value."""
-    texts = []
-    for row, event in enumerate(events):
-        if not isinstance(event, Mapping):
-            raise EventError(f"an event is an object, and this is {kind_of(event)}", row=row)
-        try:
-            text = _ENCODER.encode(event if type(event) is dict else dict(event))
-            text.encode()
-        except (ValueError, TypeError, RecursionError) as error:
-            raise EventError(f"this event cannot be written as JSON: {error}", row=row) from None
-        texts.append(_MARKED.sub(r"\1", text) if _MARK in text else text)
-    return texts
+# What a decimal is written as before two events are compared: a text that no event has.
+_NUMBER = f"decimal {secrets.token_hex(16)} "
 
 
 def records_of(batch: EventBatch) -> list[Mapping[str, Any]]:
@@ -96,28 +74,5 @@ def same_event(one: str, other: str) -> bool:
 
 def _canonical(text: str) -> str:
     return json.dumps(
-        json.loads(text, parse_float=lambda number: f"{_MARK}{Decimal(number).normalize()}"), sort_keys=True
+        json.loads(text, parse_float=lambda number: f"{_NUMBER}{Decimal(number).normalize()}"), sort_keys=True
     )
-
-
-def _plain(value: object) -> Any:
-    """What the encoder does not know, in the form that `tidings.model.event_values` reads back."""
-    match value:
-        case Decimal():
-            if not value.is_finite():
-                raise ValueError(f"{value} is no JSON number; leave it out, or send null")
-            return f"{_MARK}{value}"
-        case dt.datetime() | dt.date():
-            return value.isoformat()
-        case bytes() | bytearray() | memoryview():
-            return base64.b64encode(value).decode("ascii")
-        case np.generic():
-            return value.item()
-        case np.ndarray():
-            return value.tolist()
-        case Mapping():
-            return dict(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)

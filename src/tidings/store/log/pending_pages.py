@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from tidings.errors import EventError
 from tidings.model.event import EventBatch
-from tidings.store.log.event_record import Keys, Name, keys_of, name_of, records_of, texts_of
+from tidings.model.event_json import texts_of
+from tidings.store.log.event_record import Keys, Name, keys_of, name_of, records_of
 from tidings.store.log.page import MAX_PAGE_BYTES, MAX_PAGE_EVENTS, MIN_COLUMNS_EVENTS, Page, attributes_of, make_page
 
 Events: TypeAlias = EventBatch | Sequence[Mapping[str, Any]]
