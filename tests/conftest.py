@@ -49,7 +49,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def kafka() -> Any:
     """What starts a real broker of Kafka, where there can be one."""
-    path = Path(__file__).parent / "pipeline" / "kafka_broker.py"  # by its path: tests are no package
+    path = Path(__file__).parent / "pipeline" / "end_to_end" / "kafka_broker.py"  # by its path: tests are no package
     spec = importlib.util.spec_from_file_location("kafka_broker", path)
     assert spec is not None
     assert spec.loader is not None

@@ -11,7 +11,7 @@ from tidings.filter.syntax.lexer import lex
 from tidings.filter.tree import Literal
 from tidings.model.types import parse_type
 
-# As Spark 4.3 reads them; tests/test_agreement.py asks it.
+# As Spark 4.3 reads them; tests/testing/test_agreement.py asks it.
 STRINGS = [
     ("'a''b'", "a'b"),
     ('"a""b"', 'a"b'),

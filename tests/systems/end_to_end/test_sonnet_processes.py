@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.systems.protocols.test_processes import PACE, Running, settle
+from tests.systems.end_to_end.test_processes import PACE, Running, settle
 
 from tidings import Matcher
 from tidings.simulator.feed_workload import feeds

@@ -19,12 +19,12 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 from tidings.service.data.backup import POSITIONS_SKIPPED, read_manifest
 from tidings.service.data.private_files import too_open
 
-from .faults.process import Served
-from .faults.run import DRAIN_SECONDS, KeptWriter, Run, Size, running
-from .faults.workload import Subscriber, client_of
-from .history.history import History
-from .history.invariants import INVARIANTS, i1_everything_that_matches_is_delivered
-from .history.records import Ack, Change, Delivery, LogEnds, Logged, Publish, Record, now
+from ..faults.process import Served
+from ..faults.run import DRAIN_SECONDS, KeptWriter, Run, Size, running
+from ..faults.workload import Subscriber, client_of
+from ..history.history import History
+from ..history.invariants import INVARIANTS, i1_everything_that_matches_is_delivered
+from ..history.records import Ack, Change, Delivery, LogEnds, Logged, Publish, Record, now
 
 pytestmark = [
     pytest.mark.spark,

@@ -3,7 +3,7 @@
 A seed gives the schedule: forged frames, events of any size, stalls (SIGSTOP), crashes (SIGKILL), leaving (SIGTERM) and
 coming back under the same address. When it is over everybody is started and woken again, and the judge asks that every
 node answers, every subscription gets every event published from then on, nothing was ever delivered that does not
-match, and no process has grown beyond a bound. `python -m tests.systems.protocols.trouble SYSTEM SEED` plays one.
+match, and no process has grown beyond a bound. `python -m tests.systems.end_to_end.trouble SYSTEM SEED` plays one.
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ def trouble(system: str, seed: int, **options: Any) -> Iterator[Trouble]:
             yield made
         except Failure as failure:
             logs = "\n".join(node.log.read_text(errors="replace")[-800:] for node in made.nodes if node.log.exists())
-            command = f"python -m tests.systems.protocols.trouble {system} {seed}"
+            command = f"python -m tests.systems.end_to_end.trouble {system} {seed}"
             raise Failure(f"{failure}\n{command}\n{logs}") from None
         finally:
             made.close()

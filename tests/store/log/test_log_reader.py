@@ -11,7 +11,7 @@ import pytest
 from tidings.store.log.log_errors import LogRangeError
 from tidings.store.log.log_writer import Log
 
-from .log_events import cloud, events_of
+from ..log_events import cloud, events_of
 
 
 class TestRetention:

@@ -17,7 +17,7 @@ from tidings.commands import serve
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.supervisor import Plan
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def of_manual() -> list[str]:

@@ -1,4 +1,4 @@
-"""Node processes in random trouble (`tests.systems.protocols.trouble`), and the bugs that it has to find."""
+"""Node processes in random trouble (`tests.systems.end_to_end.trouble`), and the bugs that it has to find."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.systems.protocols.trouble import Failure, Step, Trouble, play, schedule, trouble
+from tests.systems.end_to_end.trouble import Failure, Step, Trouble, play, schedule, trouble
 
 SYSTEMS = ("chord", "opchord", "digests", "clusters", "bluedove", "sonnet")
 SEEDS = 2  # of each system, in the long form
@@ -48,7 +48,7 @@ def test_a_network_is_whole_after_random_trouble(system: str, seed: int) -> None
 @pytest.mark.parametrize("bug", ["wedge", "untyped"])
 def test_a_bug_of_the_past_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of seeds that find nothing without it: a frame too large stops its link; any value is taken for a member's."""
-    monkeypatch.setattr("tests.systems.protocols.trouble.LAST_RESORT_S", 60.0)
+    monkeypatch.setattr("tests.systems.end_to_end.trouble.LAST_RESORT_S", 60.0)
     found = []
     for seed in range(SEEDS):
         try:

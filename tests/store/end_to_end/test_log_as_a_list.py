@@ -23,7 +23,7 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
 from tidings.store.log.log_writer import Log
 
-from .log_events import cloud, events_of
+from ..log_events import cloud, events_of
 
 NAMES = st.tuples(st.sampled_from(["/a", "/b"]), st.sampled_from("123"))
 EVENTS = st.lists(st.one_of(NAMES, st.integers(0, 3)), max_size=25)

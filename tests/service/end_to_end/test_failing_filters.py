@@ -11,7 +11,7 @@ from tidings.service.data.data_directory import replace_json
 from tidings.service.data.set_aside import FailedFilter, SetAside
 from tidings.store.catalogue import SubscriptionRow
 
-from .conftest import Gateway, until
+from ..conftest import Gateway, until
 
 REASON = "ArrowInvalid: the pattern is too large"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-CASES = json.loads((Path(__file__).parent / "filter" / "meaning" / "spark_cases.json").read_text())
+CASES = json.loads((Path(__file__).parents[1] / "filter" / "meaning" / "spark_cases.json").read_text())
 AS_NUMBER = {
     "date": "unix_date({})",
     "timestamp": "unix_micros({})",

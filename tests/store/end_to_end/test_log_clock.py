@@ -16,7 +16,7 @@ from tidings.store.log.log_in_topic import TopicLog
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.log_writer import Log
 
-from .memory_topic import MemoryTopic
+from ..memory_topic import MemoryTopic
 
 HOUR, DAY = 3_600, 86_400
 YEAR = 365 * DAY

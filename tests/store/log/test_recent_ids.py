@@ -13,7 +13,7 @@ from tidings.model.event import read_events
 from tidings.store.log.log_errors import LogConflictError
 from tidings.store.log.log_writer import Log
 
-from .log_events import cloud
+from ..log_events import cloud
 
 
 class TestDuplicates:

@@ -23,7 +23,7 @@ from tidings.filter.syntax.parser import parse_filter
 from tidings.model.event import read_events
 from tidings.model.infer import infer_domain
 
-README = Path(__file__).parent.parent / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 
 
 @contextmanager
