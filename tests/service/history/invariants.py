@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 from .history import Event, History, Key, Subscription
 from .records import Delivery, Fault
@@ -120,7 +121,7 @@ def i3_publishers_keep_their_order(history: History) -> Iterator[str]:
         by_publisher[event.first.publisher].append((event.first.sequence, event.position))
     for publisher, places in by_publisher.items():
         places.sort()
-        for (sequence, position), (later, after) in pairwise(places):
+        for (sequence, position), (later, after) in itertools.pairwise(places):
             if after < position:
                 yield f"publisher {publisher}: #{sequence} is at position {position}, and #{later} at {after}"
     last: dict[tuple[str, str], tuple[int, Delivery]] = {}
@@ -256,23 +257,33 @@ def _refused_for_nothing(history: History) -> Iterator[str]:
         event = _event_of(history, one)
         if event is not None:
             first.setdefault(event.key, one.received)
+    delivered = {key: _delivered_until(events, first) for key, events in _acked_by_domain(history).items()}
     for event in history.events.values():
         for attempt in event.attempts:
             if attempt.outcome != "refused" or TOO_MANY not in attempt.reason:
                 continue
-            before = [
-                other
-                for other in history.acked
-                if other.key[:2] == event.key[:2]
-                and other.acked is not None
-                and other.acked.answered is not None
-                and other.acked.answered < attempt.sent
-            ]
-            if all(first.get(other.key, math.inf) < attempt.sent - TOLD_SECONDS for other in before):
+            answered, until = delivered.get(event.key[:2], ([], []))
+            before = bisect.bisect_left(answered, attempt.sent)
+            if before == 0 or until[before - 1] < attempt.sent - TOLD_SECONDS:
                 yield (
-                    f"event {event} was refused ({attempt.reason}) when all {len(before)} events of its domain "
+                    f"event {event} was refused ({attempt.reason}) when all {before} events of its domain "
                     "had been delivered"
                 )
+
+
+def _acked_by_domain(history: History) -> dict[tuple[str, str], list[Event]]:
+    found: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in history.acked:
+        found[event.key[0], event.key[1]].append(event)
+    return found
+
+
+def _delivered_until(events: list[Event], first: dict[Key, float]) -> tuple[list[float], list[float]]:
+    """When each event was acknowledged, in order, and by when all up to it had been delivered."""
+    times = [(one.acked.answered, one.key) for one in events if one.acked is not None]
+    known = sorted((answered, key) for answered, key in times if answered is not None)
+    until = itertools.accumulate((first.get(key, math.inf) for _, key in known), max)
+    return [answered for answered, _ in known], list(until)
 
 
 def i9_a_tenant_beside_others_is_served_as_if_alone(history: History) -> Iterator[str]:
