@@ -30,6 +30,7 @@ from .motifs import Action
 
 STEADY = "steady"  # the tenant who behaves, and must not notice what others do
 PUBLISH_SECONDS = 30.0  # that a request is tried again for, where the service is busy or down
+LAST_SECONDS = 180.0  # the same for the last event of a domain: what waits before it has to be matched first
 START_SECONDS = 180.0
 GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 30.0, 90.0, 120.0
 FOREIGN = 409  # a status that says that something else is there
@@ -59,17 +60,19 @@ class Sender(Publisher):
             draw, action["shape"], action["form"], action["count"], action["size"], self.source, self._next
         ):
             first, self._next = self._next, self._next + len(post.records)
-            taken = self._send(post, first)
+            taken = self._send(post, first, action.get("patience", PUBLISH_SECONDS))
             if taken is not None and post.repeatable and action.get("then"):
                 self._once_more(post, first, action["then"])
 
     def publish_one(self) -> None:
         """An event that has nothing but its name: every domain takes it."""
         self.idle = False
-        self.waiting.put({"shape": "empty", "form": "structured", "count": 1, "size": 0, "seed": 0})
+        self.waiting.put(
+            {"shape": "empty", "form": "structured", "count": 1, "size": 0, "seed": 0, "patience": LAST_SECONDS}
+        )
 
-    def _send(self, post: Post, first: int) -> list[int] | None:
-        until = now() + PUBLISH_SECONDS
+    def _send(self, post: Post, first: int, patience_seconds: float = PUBLISH_SECONDS) -> list[int] | None:
+        until = now() + patience_seconds
         numbered = [(first + row, record) for row, record in enumerate(post.records)]
         return self.attempt(
             self.domain, numbered, lambda: self._post(post), repeatable=post.repeatable,
