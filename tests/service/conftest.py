@@ -36,7 +36,7 @@ STOCKS = {
     ]
 }
 QUICK = WebhookSettings(timeout_seconds=1.0, backoff_seconds=(0.05, 0.05), max_answer_bytes=1024)
-SETTINGS = Settings(development=True, webhooks=QUICK, sweep_seconds=0.05, backtest_wait_seconds=0.3)
+SETTINGS = Settings(dev_webhooks=True, webhooks=QUICK, sweep_seconds=0.05, backtest_wait_seconds=0.3)
 
 
 class Server:

@@ -202,7 +202,7 @@ def test_commands_of_the_children_carry_what_was_asked_for(tmp_path: Path) -> No
     assert plan.url == "https://[::1]:81"
     gateway, driver = " ".join(plan.gateway()), " ".join(plan.driver())
     assert "--host :: --port 81 --certificate c.pem --key k.pem --retain 7d --retain 2gb" in gateway
-    assert gateway.endswith("--allow-host example.org --max-lag 7 --development")
+    assert gateway.endswith("--allow-host example.org --max-lag 7 --dev-webhooks")
     assert "--master local[2] --recover" in driver
 
 

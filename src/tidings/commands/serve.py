@@ -18,8 +18,7 @@ from rich.console import Console
 
 from tidings.errors import TidingsError, did_you_mean
 from tidings.service.data.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
-from tidings.service.gateway.quotas import read_quotas
-from tidings.service.gateway.retention_limits import read_limits
+from tidings.service.gateway.gateway_settings import read_limits, read_quotas
 from tidings.systems.interface import placement_named, placements
 
 if TYPE_CHECKING:

@@ -83,7 +83,7 @@ class Plan:
         for name in self.allowed_hosts:
             command += ["--allow-host", name]
         command += [] if self.max_lag is None else ["--max-lag", str(self.max_lag)]
-        return command + (["--development"] if self.dev_webhooks else [])
+        return command + (["--dev-webhooks"] if self.dev_webhooks else [])
 
     def driver(self) -> list[str]:
         command = [sys.executable, "-m", "tidings.service.driver.driver_process", str(self.data.path), "--supervised"]

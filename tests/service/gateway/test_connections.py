@@ -14,7 +14,7 @@ from tests.service.conftest import until
 from tests.service.raw_http import Raw
 
 from tidings.service.gateway.connections import Connections
-from tidings.service.gateway.quotas import Quota, Quotas, ServiceLimits
+from tidings.service.gateway.gateway_settings import Quota, Quotas, ServiceLimits
 from tidings.service.gateway.tenant_use import TenantUse
 
 EVENTS = "POST /v1/domains/stocks/events"

@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from tidings.service.data.data_directory import replace_json
-from tidings.service.gateway.quotas import Quota, Quotas
-from tidings.service.gateway.retention_limits import KEPT_BY_DEFAULT, HeldLimits, Limits, RetentionError, read_limits
+from tidings.service.gateway.gateway_settings import (
+    KEPT_BY_DEFAULT,
+    HeldLimits,
+    Limits,
+    Quota,
+    Quotas,
+    RetentionError,
+    read_limits,
+)
 
 from ..conftest import Gateway, until
 

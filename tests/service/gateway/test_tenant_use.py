@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
+from tidings.service.gateway.gateway_settings import Quota, QuotaError, Quotas, ServiceLimits, read_quotas
 from tidings.service.gateway.problems import Problem
-from tidings.service.gateway.quotas import Quota, QuotaError, Quotas, ServiceLimits, read_quotas
 from tidings.service.gateway.tenant_use import OWN, TenantUse
 
 NAME = "uploading_bytes"

@@ -19,9 +19,8 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from standardwebhooks import Webhook
 
-from tidings.service.gateway.host_lookup import Resolver
 from tidings.service.gateway.problems import Problem
-from tidings.service.gateway.security import check_webhook_url, may_be_sent_to
+from tidings.service.gateway.webhook_sending import Resolver, check_webhook_url, may_be_sent_to
 
 from ..conftest import QUICK
 
@@ -308,17 +307,17 @@ def test_nothing_is_sent_while_paused(stocks: Any, receiver: Receiver) -> None:
 )  # fmt: skip
 def test_a_webhook_goes_to_public_addresses_by_https_alone(url: object) -> None:
     with pytest.raises(Problem) as refused:
-        check_webhook_url(url, development=False)
+        check_webhook_url(url, dev_webhooks=False)
     assert (refused.value.status, refused.value.pointer) == (422, "/delivery/url")
 
 
-def test_development_opens_loopback_and_nothing_else() -> None:
+def test_dev_webhooks_open_loopback_and_nothing_else() -> None:
     for url in ("http://127.0.0.1:8000/", "http://localhost/x", "https://[::1]/"):
-        assert check_webhook_url(url, development=True) == url
+        assert check_webhook_url(url, dev_webhooks=True) == url
     for url in ("http://example.com/", "http://10.0.0.1/", "https://10.0.0.1/"):
         with pytest.raises(Problem):
-            check_webhook_url(url, development=True)
-    assert not may_be_sent_to(ipaddress.ip_address("192.168.0.1"), development=True)
+            check_webhook_url(url, dev_webhooks=True)
+    assert not may_be_sent_to(ipaddress.ip_address("192.168.0.1"), dev_webhooks=True)
 
 
 PUBLIC = "93.184.216.34"
@@ -336,7 +335,7 @@ def lookup(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             return [(None, None, None, "", (address, port)) for address in addresses]
 
         async def ask() -> list[Any]:
-            resolver = Resolver(seconds=seconds, at_once=at_once, development=False)
+            resolver = Resolver(seconds=seconds, at_once=at_once, dev_webhooks=False)
             answers = (resolver.addresses(host, 443, who=who) for host, who in asked)
             return await asyncio.gather(*answers, return_exceptions=True)
 
@@ -376,8 +375,8 @@ def test_a_name_server_that_says_nothing_holds_up_who_asks_for_a_bounded_time_an
     assert sum("within 0.2 s" in reason for reason in reasons) == 4  # half of them; the others wait for none
 
 
-def test_without_development_a_webhook_to_this_machine_is_refused(make_gateway: Callable[..., Any]) -> None:
-    gateway = make_gateway(development=False)
+def test_without_dev_webhooks_a_webhook_to_this_machine_is_refused(make_gateway: Callable[..., Any]) -> None:
+    gateway = make_gateway(dev_webhooks=False)
     for url in ("http://127.0.0.1:9/", "https://127.0.0.1:9/", "https://localhost/"):
         body = {"domain": "stocks", "filter": "TRUE", "delivery": {"mode": "webhook", "url": url}}
         assert gateway.client.post("/v1/subscriptions", json=body).json()["pointer"] == "/delivery/url"
@@ -397,14 +396,14 @@ def test_without_development_a_webhook_to_this_machine_is_refused(make_gateway: 
     ],
 )  # fmt: skip
 def test_what_is_no_public_address_is_sent_nothing(address: str) -> None:
-    assert not may_be_sent_to(ipaddress.ip_address(address), development=False)
+    assert not may_be_sent_to(ipaddress.ip_address(address), dev_webhooks=False)
 
 
 @pytest.mark.parametrize(
     "address", [PUBLIC, "8.8.8.8", "2606:4700::1111", "2a00::1", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 )
 def test_what_is_a_public_address_may_be_sent_to(address: str) -> None:
-    assert may_be_sent_to(ipaddress.ip_address(address), development=False)
+    assert may_be_sent_to(ipaddress.ip_address(address), dev_webhooks=False)
 
 
 # -- fair shares, receivers that ask for time, secrets that change, endpoints that keep failing

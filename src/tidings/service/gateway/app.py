@@ -20,11 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tidings.errors import TidingsError
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.gateway import delivery_routes as delivery
-from tidings.service.gateway import docs_page, problems
 from tidings.service.gateway import domain_routes as domains
-from tidings.service.gateway import event_routes as event_matches
 from tidings.service.gateway import filter_routes as filters
 from tidings.service.gateway import health_routes as health
+from tidings.service.gateway import openapi, problems
 from tidings.service.gateway import subscription_routes as subscriptions
 from tidings.service.gateway.gateway_context import Context, opened_context
 from tidings.service.gateway.gateway_settings import Settings
@@ -55,8 +54,8 @@ def create_app(data: DataDirectory, settings: Settings | None = None) -> FastAPI
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    docs_page.install(app)
-    for routes in (domains, subscriptions, delivery, filters, event_matches, health):
+    openapi.install_docs(app)
+    for routes in (domains, subscriptions, delivery, filters, health):
         app.include_router(routes.router(cast(Context, late)))
     problems.install(app)
     app.add_middleware(_Shortcut, context=cast(Context, late))

@@ -20,8 +20,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from tidings.service.gateway.gateway_settings import ServiceLimits
 from tidings.service.gateway.problems import Problem, busy
-from tidings.service.gateway.quotas import ServiceLimits
 from tidings.service.gateway.security import CONNECTION, is_loopback
 from tidings.service.gateway.tenant_use import TenantUse
 

@@ -10,12 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tidings.service.gateway import openapi
+from tidings.service.gateway.fetching import AckMode, EventStream, read_cursor, read_last_event_id
 from tidings.service.gateway.gateway_context import Context
 from tidings.service.gateway.problems import Problem, invalid
-from tidings.service.gateway.pulling import read_cursor, read_last_event_id
 from tidings.service.gateway.security import connection_of
-from tidings.service.gateway.sse_response import EventStream
-from tidings.service.gateway.sse_streams import AckMode
 from tidings.service.gateway.subscription_forms import read_position, refuse_unknown, written_time
 
 MAX_NOTIFICATIONS = 1_000  # in one answer

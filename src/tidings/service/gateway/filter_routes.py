@@ -1,9 +1,10 @@
-"""Routes: what a filter makes of one event, or of the past."""
+"""Routes: what a filter makes of one event or of the past, and which filters an event matches now."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import json
 from typing import Any
 
 from fastapi import APIRouter
@@ -14,17 +15,20 @@ from tidings.errors import DomainError, EventError
 from tidings.filter.syntax.parser import parse_filter
 from tidings.matching.explain.explanation import explain
 from tidings.model.event import read_record
+from tidings.model.event_json import texts_of
 from tidings.model.event_values import kind_of
 from tidings.model.infer import infer_domain
-from tidings.service.data.data_directory import read_json
+from tidings.service.data.data_directory import parts_of_key, read_json
 from tidings.service.gateway import openapi
 from tidings.service.gateway.gateway_context import Context
 from tidings.service.gateway.problems import Problem, invalid, missing
 from tidings.service.gateway.publishing import misfit
 from tidings.service.gateway.subscription_forms import read_datetime, read_filter, read_position, refuse_unknown
 from tidings.store.catalogue import JobRow
+from tidings.store.log.log_errors import LogRangeError
 
 BACKTEST = "backtest"
+NEAR = 5  # subscriptions that nearly matched, as reported with an event
 
 
 def router(context: Context) -> APIRouter:
@@ -84,6 +88,31 @@ def router(context: Context) -> APIRouter:
     async def job(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
         return await _answered(context, tenant, id, 0.0)
+
+    @routes.get(
+        "/events/{position}/matches", summary="Which subscriptions an event matches now, and which it nearly matches",
+        tags=["events"],
+        responses=openapi.answers(),
+    )  # fmt: skip
+    async def matches(request: Request, position: str) -> Response:
+        tenant = await context.tokens.tenant(request)
+        if not (position.isascii() and position.isdigit() and len(position) < 19):
+            raise missing("event", position)
+        try:
+            logged = await context.ask(context.reader.event, int(position))
+        except LogRangeError:
+            raise missing("event", position) from None
+        owner, name = parts_of_key(logged.domain)
+        known = await context.domains.find(owner, name) if owner == tenant else None
+        if known is None:
+            raise missing("event", position)
+        matched, near = await context.ask(context.matching.ask, known, logged.event, logged.position, NEAR)
+        nearly = [{"subscription": miss.subscription, "failing": miss.failing, "text": str(miss)} for miss in near]
+        text = texts_of([logged.event])[0]
+        told = json.dumps({"matched": matched, "nearly": nearly}, ensure_ascii=False)
+        return Response(
+            f'{{"position":{logged.position},"event":{text},{told[1:]}', media_type="application/json"
+        )  # fmt: skip
 
     return routes
 

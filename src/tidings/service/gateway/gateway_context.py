@@ -10,26 +10,21 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from tidings.service.data.data_directory import DEFAULT_TENANT, DataDirectory
+from tidings.service.gateway.catalogue_cache import KnownDomains, KnownSubscriptions
 from tidings.service.gateway.connections import Connections
-from tidings.service.gateway.current_matches import MatchingNow
 from tidings.service.gateway.driver_lag import Lag
-from tidings.service.gateway.event_texts import EventTexts
-from tidings.service.gateway.fair_threads import FairThreads
+from tidings.service.gateway.fetching import Pulling, Streaming
+from tidings.service.gateway.filter_evaluation import CurrentMatches, NodeSelection
 from tidings.service.gateway.gateway_metrics import LogEnd, Metrics
 from tidings.service.gateway.gateway_settings import Settings
-from tidings.service.gateway.json_bodies import object_of
-from tidings.service.gateway.known_domains import KnownDomains
-from tidings.service.gateway.known_subscriptions import KnownSubscriptions
-from tidings.service.gateway.node_selection import Selecting
+from tidings.service.gateway.mailbox_reading import EventTexts, Mailboxes
 from tidings.service.gateway.publishing import Publisher
-from tidings.service.gateway.pulling import Pulling
-from tidings.service.gateway.request_bodies import Bodies, expect_json
+from tidings.service.gateway.request_bodies import Bodies, expect_json, object_of
 from tidings.service.gateway.retention import Retention
+from tidings.service.gateway.scheduling import FairThreads
 from tidings.service.gateway.security import Tokens
-from tidings.service.gateway.sse_streams import Streaming
 from tidings.service.gateway.subscription_changes import Subscribing
 from tidings.service.gateway.tenant_use import TenantUse
-from tidings.service.gateway.waiting_notifications import Mailboxes
 from tidings.service.gateway.webhook_sending import Sender
 from tidings.service.gateway.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue
@@ -71,9 +66,9 @@ class Context:
         self.tokens = Tokens(self.catalogue, self.storing, settings.token_cache_seconds)
         self.domains = KnownDomains(self.catalogue, self.use, self.storing)
         self.subscriptions = KnownSubscriptions(self.catalogue, self.storing)
-        self.matching = MatchingNow(self.catalogue)
+        self.matching = CurrentMatches(self.catalogue)
         self.mailboxes = Mailboxes(
-            data, self.deliveries, EventTexts(self.reader), Selecting(self.catalogue, self.domains), settings,
+            data, self.deliveries, EventTexts(self.reader), NodeSelection(self.catalogue, self.domains), settings,
             self.delivering,
         )  # fmt: skip
         opened.callback(self.mailboxes.close)
@@ -86,7 +81,7 @@ class Context:
         self.streaming = Streaming(
             self.subscriptions, self.mailboxes, self.deliveries, self.metrics, settings, self.delivering
         )
-        sender = Sender(settings.webhooks, development=settings.development)
+        sender = Sender(settings.webhooks, dev_webhooks=settings.dev_webhooks)
         self.webhooks = Webhooks(
             self.catalogue, self.subscriptions, self.mailboxes, self.deliveries, sender, self.metrics,
             settings.webhooks, settings.quotas, self.delivering,

@@ -28,9 +28,7 @@ from tidings.service.data.private_files import be_private
 from tidings.service.gateway.app import create_app
 from tidings.service.gateway.connections import GatewayProtocol
 from tidings.service.gateway.gateway_context import Context
-from tidings.service.gateway.gateway_settings import LOOPBACK_HOSTS, Settings
-from tidings.service.gateway.quotas import read_quotas
-from tidings.service.gateway.retention_limits import read_limits
+from tidings.service.gateway.gateway_settings import LOOPBACK_HOSTS, Settings, read_limits, read_quotas
 from tidings.service.gateway.security import check_bind
 
 FILES = 4096  # that a gateway may have open beside connections: three for each domain's mailboxes
@@ -97,7 +95,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--certificate", help="the file of a TLS certificate")
     parser.add_argument("--key", help="the file of its key")
     parser.add_argument("--allow-host", action="append", default=[], help="a name that requests may be addressed to")
-    parser.add_argument("--development", action="store_true", help="let webhooks go to this machine, by http too")
+    parser.add_argument("--dev-webhooks", action="store_true", help="let webhooks go to this machine, by http too")
     parser.add_argument("--max-lag", type=int, help="events of a domain that may wait to be matched")
     parser.add_argument("--retain", action="append", help="how long events are kept, as 7d, 50gb or forever")
     parser.add_argument("--quotas", type=Path, help="a TOML file with what tenants may have")
@@ -109,7 +107,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
     names = {given.host.strip("[]").lower(), *(name.lower() for name in given.allow_host)} - {"0.0.0.0", "::"}
     settings = Settings(
         hosts=frozenset(LOOPBACK_HOSTS | names),
-        development=given.development,
+        dev_webhooks=given.dev_webhooks,
         catalogue=given.catalogue,
         log=given.log,
     )

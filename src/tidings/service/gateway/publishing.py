@@ -19,16 +19,14 @@ from starlette.responses import Response
 from tidings.errors import EventError
 from tidings.model.attribute import parse_path
 from tidings.model.event import read_events, read_record
-from tidings.service.gateway.cloudevents import read_published
+from tidings.service.gateway.catalogue_cache import KnownDomain, KnownDomains
 from tidings.service.gateway.driver_lag import Lag
+from tidings.service.gateway.event_formats import FEEDS, read_published
 from tidings.service.gateway.gateway_metrics import Metrics
 from tidings.service.gateway.gateway_settings import Settings
-from tidings.service.gateway.json_bodies import Events
-from tidings.service.gateway.known_domains import KnownDomain, KnownDomains
 from tidings.service.gateway.problems import Problem, busy, pointer_to
-from tidings.service.gateway.request_bodies import Bodies, media_type
+from tidings.service.gateway.request_bodies import Bodies, Events, media_type
 from tidings.service.gateway.tenant_use import TenantUse
-from tidings.service.gateway.xml_bodies import FEEDS
 from tidings.store.log.log_errors import LogConflictError, LogError
 from tidings.store.log.log_writer import Log
 from tidings.store.log.page import MIN_COLUMNS_EVENTS

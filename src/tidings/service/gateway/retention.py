@@ -25,11 +25,10 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
 
-from tidings.service.gateway.background import Background
 from tidings.service.gateway.driver_lag import Lag
-from tidings.service.gateway.quotas import Quotas
-from tidings.service.gateway.retention_limits import HeldLimits, Limits
-from tidings.service.gateway.waiting_notifications import Mailboxes, domain_key_of
+from tidings.service.gateway.gateway_settings import HeldLimits, Limits, Quotas
+from tidings.service.gateway.mailbox_reading import Mailboxes, domain_key_of
+from tidings.service.gateway.scheduling import Background
 from tidings.store.catalogue import Catalogue, SubscriptionRow
 from tidings.store.log.log_writer import Log
 from tidings.store.mailboxes.deliveries import Deliveries

@@ -7,24 +7,16 @@ import ipaddress
 import time
 from collections import OrderedDict
 from concurrent.futures import Executor
-from typing import Protocol, TypeAlias
-from urllib.parse import urlsplit
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from tidings.errors import TidingsError
-from tidings.service.gateway.fair_threads import asking
-from tidings.service.gateway.problems import Problem, invalid
+from tidings.service.gateway.problems import Problem
+from tidings.service.gateway.scheduling import asking
 from tidings.store.catalogue import Catalogue
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-MAX_URL = 2_000
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out (RFC 4291)
-_NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
-_RELAYS = ipaddress.ip_network("192.88.99.0/24")  # of 6to4
 _CACHED_TOKENS = 10_000
 CONNECTION = "tidings.connection"  # where a request's scope has the connection that it came on
 
@@ -116,53 +108,3 @@ class Tokens:
 def _unauthorized(detail: str, error: str | None = None) -> Problem:
     challenge = 'Bearer realm="tidings"' + (f', error="{error}"' if error else "")
     return Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": challenge})
-
-
-def check_webhook_url(url: object, *, development: bool, pointer: str = "/delivery/url") -> str:
-    """A URL that a webhook may have. Where its name leads to is looked at when something is sent."""
-    if not isinstance(url, str) or not url:
-        raise invalid("a webhook needs a url, such as https://example.com/hook", pointer)
-    if (
-        len(url) > MAX_URL
-        or not url.isascii()
-        or any(not character.isprintable() or character == " " for character in url)
-    ):
-        raise invalid(f"a url has at most {MAX_URL} printable ASCII characters and no spaces", pointer)
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise invalid("this is no url", pointer) from None
-    host = parts.hostname
-    if not host or port == 0:
-        raise invalid("a url names a host, such as https://example.com/hook", pointer)
-    if parts.username is not None or parts.password is not None or parts.fragment:
-        raise invalid("a url of a webhook has no user, password or fragment", pointer)
-    try:
-        literal: Address | None = ipaddress.ip_address(host)
-    except ValueError:
-        literal = None
-    local = development and (host == "localhost" or (literal is not None and literal.is_loopback))
-    if parts.scheme != "https" and not (parts.scheme == "http" and local):
-        raise invalid("webhooks go to https only", pointer)
-    if literal is not None and not may_be_sent_to(literal, development=development):
-        raise invalid(f"webhooks go to public addresses only, and {literal} is none", pointer)
-    if host == "localhost" and not development:
-        raise invalid("webhooks go to public addresses only; --development lets them go to this machine", pointer)
-    return url
-
-
-def may_be_sent_to(address: Address, *, development: bool) -> bool:
-    """Whether an address is everybody's; with `development`, also whether it is this machine's own.
-
-    An address that has an IPv4 address in it is judged by that one. Those of tunnels lead to whoever runs a relay.
-    """
-    if development and address.is_loopback:
-        return True
-    if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not (address.is_multicast or address.is_reserved or address in _RELAYS)
-    if address.ipv4_mapped is not None:
-        return may_be_sent_to(address.ipv4_mapped, development=development)
-    if address in _NAT64:
-        return may_be_sent_to(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF), development=False)
-    return address in _UNICAST and address.is_global and not any(address in network for network in _NOT_PUBLIC)

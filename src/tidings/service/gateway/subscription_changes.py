@@ -1,8 +1,16 @@
-"""Making, changing and ending subscriptions, so that each event falls on one side of every change.
+"""Creates, changes and ends subscriptions, so that each event falls on one side of every change.
 
-A filter is written down first, and the end of the log is read after that: from there on it is promised. Every
-event at that position or later was appended after the filter was in the catalogue, which is what the driver
-looks at before it matches.
+A filter is written down first, and the end of the log is read after that: from there on it is promised. Every event at
+that position or later was appended after the filter was in the catalogue, which the driver reads before it matches.
+
+Subscriptions that are requested at the same time are written together: two syncs for all instead of two for each.
+
+    request ─┐
+    request ─┼─► written down, all ─► the end of the log is read ─► activated, all ─► each request answered
+    request ─┘
+
+A request that arrives meanwhile joins the next group. If a group is refused, for instance because an id is taken, each
+of its requests is tried alone, so that no request fails because of another.
 """
 
 from __future__ import annotations
@@ -11,33 +19,105 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, TypeAlias
 
+from tidings.errors import TidingsError
 from tidings.filter.cost import filter_cost
 from tidings.filter.meaning.selected_nodes import selects_nodes
 from tidings.filter.syntax.parser import parse_filter
 from tidings.service.data.data_directory import DataDirectory, DataDirectoryError, read_json
 from tidings.service.data.set_aside import SetAside
-from tidings.service.gateway.background import Background
+from tidings.service.gateway.catalogue_cache import KnownDomains, KnownSubscriptions
 from tidings.service.gateway.driver_lag import Lag
 from tidings.service.gateway.gateway_metrics import LogEnd
 from tidings.service.gateway.gateway_settings import Settings
-from tidings.service.gateway.grouped_creation import Creating
-from tidings.service.gateway.known_domains import KnownDomains
-from tidings.service.gateway.known_subscriptions import KnownSubscriptions
+from tidings.service.gateway.mailbox_reading import Mailboxes
 from tidings.service.gateway.problems import Problem, invalid
 from tidings.service.gateway.retention import Retention
+from tidings.service.gateway.scheduling import Background
 from tidings.service.gateway.subscription_forms import Form, Patch, Start
 from tidings.service.gateway.tenant_use import TenantUse
-from tidings.service.gateway.waiting_notifications import Mailboxes
 from tidings.service.gateway.webhooks import Webhooks
-from tidings.store.catalogue import Catalogue, NewSubscription, SubscriptionChanges, SubscriptionRow
+from tidings.store.catalogue import Catalogue, FilterRow, NewSubscription, SubscriptionChanges, SubscriptionRow
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.deliveries import Deliveries
 from tidings.store.mailboxes.notifications import NotificationsError
 from tidings.store.mailboxes.shared_progress import SharedProgressError
+
+MOST = 500  # of one group
+_Asked: TypeAlias = "tuple[NewSubscription, asyncio.Future[SubscriptionRow]]"
+
+
+class Creating:
+    """Makes subscriptions that are active when they are answered. For the loop; the stores are asked in threads."""
+
+    def __init__(self, catalogue: Catalogue, log: LogReader, executor: Executor) -> None:
+        self._catalogue = catalogue
+        self._log = log
+        self._executor = executor
+        self._asked: deque[_Asked] = deque()
+        self._writing: asyncio.Task[None] | None = None
+
+    async def create(self, new: NewSubscription) -> SubscriptionRow:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[SubscriptionRow] = loop.create_future()
+        self._asked.append((new, answer))
+        if self._writing is None:
+            self._writing = loop.create_task(self._write(), name="creating subscriptions")
+        return await answer
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        group: list[_Asked] = []
+        try:
+            while self._asked:
+                group = [self._asked.popleft() for _ in range(min(MOST, len(self._asked)))]
+                made = await loop.run_in_executor(self._executor, self._made, [new for new, _ in group])
+                for (_, answer), outcome in zip(group, made, strict=True):
+                    if answer.done():
+                        continue  # who asked has gone
+                    if isinstance(outcome, SubscriptionRow):
+                        answer.set_result(outcome)
+                    else:
+                        answer.set_exception(outcome)
+        finally:
+            self._writing = None
+            for _, answer in [*group, *self._asked]:  # of a gateway that stops: nobody waits for ever
+                answer.cancel()
+            self._asked.clear()
+
+    def _made(self, wanted: Sequence[NewSubscription]) -> Sequence[SubscriptionRow | Exception]:
+        if len(wanted) > 1:
+            try:
+                return self.create_now(wanted)
+            except TidingsError:
+                pass  # one of them cannot be: which, is seen one by one
+        outcomes: list[SubscriptionRow | Exception] = []
+        for new in wanted:
+            try:
+                outcomes += self.create_now([new])
+            except Exception as error:  # whatever it is, it is the answer of who asked
+                outcomes.append(error)
+        return outcomes
+
+    def create_now(self, wanted: Sequence[NewSubscription]) -> list[SubscriptionRow]:
+        """Make subscriptions, all or none, in this thread."""
+        made = self._catalogue.create_many(wanted)
+        # The end of the log is read after they were written down: see `subscribing`.
+        active = self._catalogue.activate_many([row.filters[-1].number for row in made], self._log.end)
+        rows = {row.number: row for row in active}
+        return [_begun(row, rows[row.filters[-1].number]) for row in made]
+
+
+def _begun(row: SubscriptionRow, filter: FilterRow) -> SubscriptionRow:
+    """A subscription as the catalogue has it once its first filter is activated."""
+    assert filter.valid_from is not None
+    replaying = filter.replay_from is not None and filter.replay_from < filter.valid_from
+    return dataclasses.replace(row, pending=False, replaying=replaying, filters=[filter])
+
 
 _PURGE_SECONDS = 30.0
 _TRY_AGAIN_SECONDS = 30.0  # after which a history that the driver could not replay is asked for again

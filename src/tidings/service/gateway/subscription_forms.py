@@ -16,8 +16,7 @@ from tidings.errors import did_you_mean
 from tidings.model.event_values import NEEDS_OFFSET, Misfit, fit, kind_of, written
 from tidings.model.types import TIMESTAMP
 from tidings.service.gateway.problems import Problem, invalid, pointer_to, shown
-from tidings.service.gateway.security import check_webhook_url
-from tidings.service.gateway.webhook_sending import SECRET_PREFIX
+from tidings.service.gateway.webhook_sending import SECRET_PREFIX, check_webhook_url
 from tidings.store.catalogue import SubscriptionRow
 from tidings.store.catalogue.rows import SELECTIONS
 
@@ -69,7 +68,7 @@ class Patch:
     select: str | None = None
 
 
-def read_form(body: Mapping[str, Any], *, id: str | None = None, development: bool) -> Form:
+def read_form(body: Mapping[str, Any], *, id: str | None = None, dev_webhooks: bool) -> Form:
     """A whole subscription; with `id` that of the address, which the body may repeat."""
     refuse_unknown(body, _CREATED)
     given = body.get("id", id)
@@ -85,7 +84,7 @@ def read_form(body: Mapping[str, Any], *, id: str | None = None, development: bo
         given,
         domain,
         read_filter(body.get("filter")),
-        Delivery("pull") if delivery is None else _delivery(delivery, development=development),
+        Delivery("pull") if delivery is None else _delivery(delivery, dev_webhooks=dev_webhooks),
         _start(body.get("start", "latest")),
         None if body.get("expires") is None else _expires(body["expires"]),
         _labels({} if body.get("labels") is None else body["labels"], {}),
@@ -94,7 +93,7 @@ def read_form(body: Mapping[str, Any], *, id: str | None = None, development: bo
     )
 
 
-def read_patch(body: Mapping[str, Any], row: SubscriptionRow, *, development: bool) -> Patch:
+def read_patch(body: Mapping[str, Any], row: SubscriptionRow, *, dev_webhooks: bool) -> Patch:
     """A JSON merge patch (RFC 7396) of a subscription."""
     refuse_unknown(body, _PATCHED)
     if "filter" in body and body["filter"] is None:
@@ -111,7 +110,7 @@ def read_patch(body: Mapping[str, Any], row: SubscriptionRow, *, development: bo
             if patch.get("mode", row.delivery) == "webhook" == row.delivery:
                 before |= {"url": row.url, "secret": row.secret}
             merged = {name: value for name, value in {**before, **patch}.items() if value is not None}
-            delivery = _delivery(merged, development=development)
+            delivery = _delivery(merged, dev_webhooks=dev_webhooks)
     expires = body.get("expires")
     return Patch(
         read_filter(body["filter"]) if "filter" in body else None,
@@ -207,7 +206,7 @@ def refuse_unknown(body: Mapping[str, Any], known: tuple[str, ...], *place: str)
             raise invalid(detail, pointer_to(*place, name))
 
 
-def _delivery(value: object, *, development: bool) -> Delivery:
+def _delivery(value: object, *, dev_webhooks: bool) -> Delivery:
     if not isinstance(value, dict):
         raise invalid(f"a delivery is an object with a mode, not {kind_of(value)}", "/delivery")
     refuse_unknown(value, ("mode", "url", "secret"), "delivery")
@@ -219,7 +218,7 @@ def _delivery(value: object, *, development: bool) -> Delivery:
             if value.get(name) is not None:
                 raise invalid(f"only webhooks have a {name}; leave it out", f"/delivery/{name}")
         return Delivery(mode)
-    url = check_webhook_url(value.get("url"), development=development)
+    url = check_webhook_url(value.get("url"), dev_webhooks=dev_webhooks)
     secret = value.get("secret")
     if secret is None:
         return Delivery(mode, url, SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode(), made=True)

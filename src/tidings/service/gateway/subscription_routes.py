@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tidings.service.gateway import openapi
+from tidings.service.gateway.fetching import read_cursor
 from tidings.service.gateway.gateway_context import Context
 from tidings.service.gateway.problems import Problem, invalid
-from tidings.service.gateway.pulling import read_cursor
 from tidings.service.gateway.subscription_forms import (
     Form,
     Patch,
@@ -35,7 +35,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def create(request: Request) -> Response:
         tenant = await context.tokens.tenant(request)
-        form = read_form(await context.json(request, tenant), development=context.settings.development)
+        form = read_form(await context.json(request, tenant), dev_webhooks=context.settings.dev_webhooks)
         return await _created(context, tenant, form)
 
     @routes.get("", summary="The tenant's subscriptions, page by page", responses=openapi.answers())
@@ -71,7 +71,7 @@ def router(context: Context) -> APIRouter:
     )  # fmt: skip
     async def put(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        form = read_form(await context.json(request, tenant), id=id, development=context.settings.development)
+        form = read_form(await context.json(request, tenant), id=id, dev_webhooks=context.settings.dev_webhooks)
         row = await context.subscriptions.find(tenant, id)
         if row is None:
             return await _created(context, tenant, form)
@@ -90,7 +90,7 @@ def router(context: Context) -> APIRouter:
         tenant = await context.tokens.tenant(request)
         body = await context.json(request, tenant, MERGE_PATCH)
         row = await context.subscriptions.required(tenant, id)
-        return await _changed(context, row, read_patch(body, row, development=context.settings.development))
+        return await _changed(context, row, read_patch(body, row, dev_webhooks=context.settings.dev_webhooks))
 
     @routes.delete("/{id}", summary="Unsubscribe", status_code=204, responses=openapi.answers())
     async def deleted(request: Request, id: str) -> Response:

@@ -21,8 +21,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from tidings.service.gateway.gateway_settings import Quota, Quotas
 from tidings.service.gateway.problems import Problem, busy
-from tidings.service.gateway.quotas import Quota, Quotas
 
 OWN = 10  # the part of a quota that is a tenant's own: one in so many
 

@@ -1,20 +1,99 @@
-"""One attempt at a webhook: signed, to a public address that was looked at, with an end to everything."""
+"""One attempt at a webhook: signed, to a public address that was checked, with a limit on everything.
+
+A host's name is looked up in a thread of its own, because a lookup cannot be cancelled and a silent name server holds
+it for half a minute or more. There are only so many lookups at a time, shared fairly by tenants.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import email.utils
+import ipaddress
+import socket
 import ssl
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import httpcore
 from standardwebhooks import Webhook
 
 from tidings.service.gateway.gateway_settings import WebhookSettings
-from tidings.service.gateway.host_lookup import Resolver
+from tidings.service.gateway.problems import invalid
+from tidings.service.gateway.scheduling import Shares
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+MAX_URL = 2_000
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out (RFC 4291)
+_NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
+_RELAYS = ipaddress.ip_network("192.88.99.0/24")  # of 6to4
+
+
+class Resolver:
+    """Looks up hosts; belongs to one event loop."""
+
+    def __init__(self, *, seconds: float, at_once: int, dev_webhooks: bool) -> None:
+        self._seconds = seconds
+        self._shares = Shares(at_once)
+        self._dev_webhooks = dev_webhooks
+        self._under_way: dict[tuple[str, int], asyncio.Future[list[str]]] = {}
+
+    async def addresses(self, host: str, port: int, *, who: str) -> list[str]:
+        """The addresses of a host, all of which may be sent to; `OSError` where that is not so, or not known in time.
+
+        One that may not is enough to refuse: who answers with both hopes that the other is tried.
+        """
+        looking = self._under_way.get((host, port)) or self._look_up(host, port, who)
+        try:
+            found = await asyncio.wait_for(asyncio.shield(looking), self._seconds)
+        except TimeoutError:
+            raise OSError(
+                f"the host {host} cannot be found: no name server answered within {self._seconds:g} s"
+            ) from None
+        except OSError as error:
+            raise OSError(f"the host {host} cannot be found: {error.strerror or error}") from None
+        addresses = list(dict.fromkeys(found))
+        if not addresses:
+            raise OSError(f"the host {host} has no address")
+        for address in addresses:
+            if not may_be_sent_to(ipaddress.ip_address(address), dev_webhooks=self._dev_webhooks):
+                raise OSError(f"the host {host} is at {address}, which is not a public address")
+        return addresses
+
+    def _look_up(self, host: str, port: int, who: str) -> asyncio.Future[list[str]]:
+        if not self._shares.has_room(who):
+            raise OSError(f"the host {host} cannot be looked up now: too many other lookups have no answer yet")
+        loop = asyncio.get_running_loop()
+        looking: asyncio.Future[list[str]] = loop.create_future()
+        looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask
+        self._under_way[host, port] = looking
+        self._shares.take(who)
+
+        def done(answer: Callable[[Any], None], value: Any) -> None:
+            self._shares.give_back(who)
+            del self._under_way[host, port]
+            answer(value)
+
+        def work() -> None:
+            try:
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+                answer: tuple[Callable[[Any], None], Any] = (
+                    looking.set_result,
+                    [str(entry[4][0]).partition("%")[0] for entry in found],
+                )
+            except Exception as error:  # whatever it is, nobody may wait for ever
+                answer = (looking.set_exception, error if isinstance(error, OSError) else OSError(str(error)))
+            with contextlib.suppress(RuntimeError):  # the service has stopped meanwhile
+                loop.call_soon_threadsafe(done, *answer)
+
+        threading.Thread(target=work, name=f"tidings-dns {host}", daemon=True).start()
+        return looking
+
 
 SECRET_PREFIX = "whsec_"
 _who: ContextVar[str] = ContextVar("the tenant whose webhook is sent")
@@ -40,9 +119,9 @@ class Outcome(NamedTuple):
 class Sender:
     """Sends webhooks over connections that are kept for the next one."""
 
-    def __init__(self, settings: WebhookSettings, *, development: bool) -> None:
+    def __init__(self, settings: WebhookSettings, *, dev_webhooks: bool) -> None:
         self._settings = settings
-        resolver = Resolver(seconds=settings.lookup_seconds, at_once=settings.at_once, development=development)
+        resolver = Resolver(seconds=settings.lookup_seconds, at_once=settings.at_once, dev_webhooks=dev_webhooks)
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=ssl.create_default_context(),
             max_connections=settings.at_once,
@@ -146,3 +225,53 @@ class _Pinned(httpcore.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def check_webhook_url(url: object, *, dev_webhooks: bool, pointer: str = "/delivery/url") -> str:
+    """A URL that a webhook may have. Where its name leads to is looked at when something is sent."""
+    if not isinstance(url, str) or not url:
+        raise invalid("a webhook needs a url, such as https://example.com/hook", pointer)
+    if (
+        len(url) > MAX_URL
+        or not url.isascii()
+        or any(not character.isprintable() or character == " " for character in url)
+    ):
+        raise invalid(f"a url has at most {MAX_URL} printable ASCII characters and no spaces", pointer)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise invalid("this is no url", pointer) from None
+    host = parts.hostname
+    if not host or port == 0:
+        raise invalid("a url names a host, such as https://example.com/hook", pointer)
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise invalid("a url of a webhook has no user, password or fragment", pointer)
+    try:
+        literal: Address | None = ipaddress.ip_address(host)
+    except ValueError:
+        literal = None
+    local = dev_webhooks and (host == "localhost" or (literal is not None and literal.is_loopback))
+    if parts.scheme != "https" and not (parts.scheme == "http" and local):
+        raise invalid("webhooks go to https only", pointer)
+    if literal is not None and not may_be_sent_to(literal, dev_webhooks=dev_webhooks):
+        raise invalid(f"webhooks go to public addresses only, and {literal} is none", pointer)
+    if host == "localhost" and not dev_webhooks:
+        raise invalid("webhooks go to public addresses only; --dev-webhooks lets them go to this machine", pointer)
+    return url
+
+
+def may_be_sent_to(address: Address, *, dev_webhooks: bool) -> bool:
+    """Whether an address is everybody's; with `dev_webhooks`, also whether it is this machine's own.
+
+    An address that has an IPv4 address in it is judged by that one. Those of tunnels lead to whoever runs a relay.
+    """
+    if dev_webhooks and address.is_loopback:
+        return True
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_global and not (address.is_multicast or address.is_reserved or address in _RELAYS)
+    if address.ipv4_mapped is not None:
+        return may_be_sent_to(address.ipv4_mapped, dev_webhooks=dev_webhooks)
+    if address in _NAT64:
+        return may_be_sent_to(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF), dev_webhooks=False)
+    return address in _UNICAST and address.is_global and not any(address in network for network in _NOT_PUBLIC)

@@ -25,13 +25,11 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tidings.errors import TidingsError
-from tidings.service.gateway.fair_shares import FairTurns
-from tidings.service.gateway.fair_threads import asking
+from tidings.service.gateway.catalogue_cache import DELIVERED, KnownSubscriptions
 from tidings.service.gateway.gateway_metrics import Metrics
-from tidings.service.gateway.gateway_settings import WebhookSettings
-from tidings.service.gateway.known_subscriptions import DELIVERED, KnownSubscriptions
-from tidings.service.gateway.quotas import Quotas
-from tidings.service.gateway.waiting_notifications import Mailboxes, Waiting, domain_key_of
+from tidings.service.gateway.gateway_settings import Quotas, WebhookSettings
+from tidings.service.gateway.mailbox_reading import Mailboxes, Waiting, domain_key_of
+from tidings.service.gateway.scheduling import FairTurns, asking
 from tidings.service.gateway.webhook_sending import Outcome, Sender
 from tidings.store.catalogue import Catalogue, SubscriptionRow
 from tidings.store.mailboxes.deliveries import Attempt, Deliveries

@@ -119,14 +119,14 @@ PLANTS = {
         ("tidings.pipeline.sinks.shared_sink", empty_batches_leave_nothing),
         ("tidings.service.driver.domain_stream", an_operator_is_waited_for),
     ],
-    "2": [("tidings.service.gateway.event_texts", a_read_evicts_its_own_pages)],
+    "2": [("tidings.service.gateway.mailbox_reading", a_read_evicts_its_own_pages)],
     "3": [
         ("tidings.filter.meaning.operators", accepted_here_refused_there),
         ("tidings.service.driver.shared_stream", nothing_is_set_aside),
         ("tidings.service.driver.domain_stream", nothing_is_set_aside),
     ],
     "aside": [("tidings.filter.meaning.operators", accepted_here_refused_there)],
-    "4": [("tidings.service.gateway.sse_streams", written_is_received)],
+    "4": [("tidings.service.gateway.fetching", written_is_received)],
     "5": [
         ("tidings.model.attribute", any_name_is_taken),
         ("tidings.service.driver.domain_stream", nothing_is_set_aside),

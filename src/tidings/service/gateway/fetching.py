@@ -1,29 +1,164 @@
-"""Streams of Server-Sent Events, which go as far as their client says that it has got.
+"""Subscribers that fetch: long polls, acknowledgements, and streams of Server-Sent Events.
+
+A cursor is the last position that was handed over. Dead letters that are delivered again lie before the cursor, so they
+come separately, with a cursor of another form that lists their positions.
 
     mailbox   …  40    41    42    43    44    45  …
     cursor       ▲                                       acknowledged: POST …/ack, or Last-Event-ID
-    window             ├─── sent ──────┤                 so many notifications and bytes at most
+    window             ├─── sent ──────┤                 at most so many notifications and bytes
     next                                     ▲
 
 With `ack=client`, the default, a notification is received when the client says so. A full window is announced on the
-stream, which then waits. With `ack=auto`, for clients that can read and no more, what the socket has taken counts as
-received: what is lost behind it does not come again.
+stream, which then waits. With `ack=auto`, for clients that can only read, what the socket has taken counts as received:
+what is lost after that does not come again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tidings.service.gateway.handing_over import HandingOver
-from tidings.service.gateway.known_subscriptions import DELIVERED, expect_read_by_subscriber
-from tidings.service.gateway.pulling import redriven_cursor
-from tidings.service.gateway.waiting_notifications import Waiting
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from tidings.service.gateway.catalogue_cache import DELIVERED, KnownSubscriptions, expect_read_by_subscriber
+from tidings.service.gateway.gateway_metrics import Metrics
+from tidings.service.gateway.gateway_settings import Settings
+from tidings.service.gateway.mailbox_reading import Mailboxes, Waiting
+from tidings.service.gateway.problems import Problem, invalid
+from tidings.service.gateway.security import CONNECTION
 from tidings.store.catalogue import SubscriptionRow
+from tidings.store.mailboxes.deliveries import Deliveries
+
+
+class HandingOver:
+    """Hands over what waits."""
+
+    def __init__(
+        self, subscriptions: KnownSubscriptions, mailboxes: Mailboxes, deliveries: Deliveries, metrics: Metrics,
+        settings: Settings, executor: Executor,
+    ) -> None:  # fmt: skip
+        self._subscriptions = subscriptions
+        self._mailboxes = mailboxes
+        self._deliveries = deliveries
+        self._metrics = metrics
+        self._settings = settings
+        self._executor = executor
+        self.closing = False
+
+    def close(self) -> None:
+        """Let requests that wait end: the service stops."""
+        self.closing = True
+        self._mailboxes.nudge_all()
+
+    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
+
+
+_REDRIVEN = "again:"
+
+
+class Pulling(HandingOver):
+    """Hands over what waits to who asks for it."""
+
+    # -- long polls ----------------------------------------------------------------------------------
+
+    async def poll(self, tenant: str, id: str, *, limit: int, wait: float, after: int | None) -> Response:
+        """The next notifications, those not acknowledged first; waits for some where there are none."""
+        deadline = time.monotonic() + wait
+        row = await self._subscriptions.required(tenant, id)
+        expect_read_by_subscriber(row)
+        while True:
+            with self._mailboxes.waiting(row) as woken:
+                cursor, waiting = await self._next(row, limit, after)
+                left = deadline - time.monotonic()
+                if waiting or left <= 0 or self.closing:
+                    self._metrics.delivered("pull", f"{tenant}/{id}", len(waiting))
+                    return _page(waiting, cursor)
+                with self._metrics.polls.track_inprogress():
+                    try:
+                        await asyncio.wait_for(woken.wait(), left)
+                    except TimeoutError:
+                        continue
+            row = await self._subscriptions.required(tenant, id)
+
+    async def _next(self, row: SubscriptionRow, limit: int, after: int | None) -> tuple[str, list[Waiting]]:
+        if row.state not in DELIVERED:
+            return str(await self._do(self._deliveries.cursor, row.key)), []
+        cursor: str
+        waiting: list[Waiting]
+        cursor, waiting = await self._do(self._read, row, limit, after)
+        return cursor, waiting
+
+    def _read(self, row: SubscriptionRow, limit: int, after: int | None) -> tuple[str, list[Waiting]]:
+        if after is None:
+            again = self._mailboxes.redriven(row, min(limit, 100))
+            if again:
+                return redriven_cursor(waiting.position for waiting in again), again
+            after = self._deliveries.cursor(row.key)
+        taken = self._mailboxes.take(row, after, limit)
+        if not taken.waiting and taken.after > after:  # all of it was removed by retention, and is dead
+            self._deliveries.acknowledge(row.key, taken.after)
+        return str(taken.after), taken.waiting
+
+    async def acknowledge(self, tenant: str, id: str, cursor: object, end: int) -> None:
+        """Note that all up to a cursor need not come again."""
+        row = await self._subscriptions.required(tenant, id)
+        expect_read_by_subscriber(row)
+        if not isinstance(cursor, str):
+            raise invalid("a cursor is a text that came with notifications", "/cursor")
+        if cursor.startswith(_REDRIVEN):
+            positions = [read_cursor(part) for part in cursor.removeprefix(_REDRIVEN).split(",")[:1000]]
+            await self._do(self._settle, row.key, positions)
+            self._mailboxes.nudge(row.key)
+            return
+        position = read_cursor(cursor)
+        if position >= end:
+            raise invalid(f"the cursor {position} is beyond the last event", "/cursor")
+        if position >= 0:
+            await self._do(self._mailboxes.acknowledge, row, position)
+            self._mailboxes.nudge(row.key)  # a stream whose window was full has room
+
+    def _settle(self, key: int, positions: list[int]) -> None:
+        for position in positions:
+            self._deliveries.delivered(key, position)
+
+
+def redriven_cursor(positions: Iterable[int]) -> str:
+    """The cursor that acknowledges dead letters that were delivered once more."""
+    return _REDRIVEN + ",".join(map(str, positions))
+
+
+def read_cursor(text: str, pointer: str = "/cursor") -> int:
+    """The position in a cursor."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 19) or int(text) < -1:
+        raise invalid("this is no cursor; give one that came with notifications", pointer)
+    return int(text)
+
+
+def read_last_event_id(text: str | None) -> int | None:
+    """Where a stream goes on; None where it is a new one."""
+    if text is None or not text.strip():
+        return None
+    try:
+        return read_cursor(text.strip())
+    except Problem:
+        raise Problem(400, "last-event-id", "Last-Event-ID is the id of an event of this stream") from None
+
+
+def _page(waiting: list[Waiting], cursor: str) -> Response:
+    listed = ",".join(f'{{"position":{one.position},{one.member}}}' for one in waiting)
+    return Response(f'{{"notifications":[{listed}],"cursor":"{cursor}"}}', media_type="application/json")
+
 
 AckMode: TypeAlias = Literal["client", "auto"]
 
@@ -236,3 +371,54 @@ def _event(one: Waiting, *, redriven: bool = False) -> bytes:
     id_ = "" if redriven else f"id: {one.position}\n"
     cursor = f',"cursor":"{redriven_cursor([one.position])}"' if redriven else ""
     return f'{id_}event: notification\ndata: {{"position":{one.position},{member}{cursor}}}\n\n'.encode()
+
+
+BUFFERED_BYTES = 64 << 10  # of a stream, in the transport
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_ABORT_SECONDS = 5.0  # until the server has noticed that a connection is gone
+_logger = logging.getLogger(__name__)
+
+
+class EventStream(StreamingResponse):
+    """Sends pieces for as long as there are any and the client reads them."""
+
+    def __init__(self, pieces: AsyncGenerator[bytes, None], *, name: str, write_seconds: float) -> None:
+        super().__init__(pieces, headers=_HEADERS, media_type="text/event-stream")
+        self._pieces = pieces
+        self._name = name
+        self._seconds = write_seconds
+        self._transport: asyncio.Transport | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._transport = getattr(scope.get(CONNECTION), "transport", None)  # of our own server alone
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=1, low=0)  # what is written waits until the socket has it all
+        await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with contextlib.aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                if not await self._written(send, piece):
+                    return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _written(self, send: Send, piece: bytes) -> bool:
+        """Whether the socket has a piece."""
+        parts = [piece[at : at + BUFFERED_BYTES] for at in range(0, len(piece), BUFFERED_BYTES)]
+        try:
+            for part in (*parts, b""):  # to send waits for what was sent before
+                async with asyncio.timeout(self._seconds):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        except TimeoutError:
+            _logger.warning(
+                "the stream of %s is broken off: its client has read nothing for %g s", self._name, self._seconds
+            )
+            await self._abort()
+            return False
+        return self._transport is None or not self._transport.is_closing()
+
+    async def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        await asyncio.sleep(_ABORT_SECONDS)  # the disconnect ends it sooner

@@ -1,12 +1,22 @@
-"""Turns are shared so that nobody who is slow takes those of the others."""
+"""Slots and threads are shared fairly, and background work goes on after a failure."""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import logging
 import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
-from tidings.service.gateway.fair_shares import FairTurns, Shares
+pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
+
+from tidings.errors import TidingsError
+from tidings.service.gateway.scheduling import Background, FairThreads, FairTurns, Shares, asking
 
 
 def test_one_alone_has_half_and_n_have_an_equal_share_with_one_left() -> None:
@@ -104,3 +114,86 @@ def test_a_tenant_has_no_more_turns_than_its_limit() -> None:
     turns.end(min(running))
     assert len(begun(turns)) == 1
     assert turns.running("a") == 3
+
+
+def submit(threads: FairThreads, tenant: str, work: Callable[..., Any], *values: Any) -> Future[Any]:
+    def as_tenant() -> Future[Any]:
+        asking.set(tenant)
+        return threads.submit(work, *values)
+
+    return contextvars.copy_context().run(as_tenant)
+
+
+def test_a_tenant_with_much_to_do_leaves_a_thread_to_others() -> None:
+    go_on = threading.Event()
+    with FairThreads(3, "test") as threads:
+        hogging = [submit(threads, "a", go_on.wait, 20) for _ in range(50)]
+        assert submit(threads, "b", lambda: "done").result(20) == "done"
+        assert not any(one.done() for one in hogging)
+        go_on.set()
+        assert all(one.result(20) for one in hogging)
+
+
+def test_tenants_have_their_turn_however_much_one_asks_for() -> None:
+    order: list[str] = []
+    go_on = threading.Event()
+    with FairThreads(1, "test") as threads:
+        first = submit(threads, "a", go_on.wait, 20)
+        rest = [submit(threads, "a", order.append, "a") for _ in range(10)]
+        rest += [submit(threads, "b", order.append, "b") for _ in range(2)]
+        rest += [submit(threads, "c", order.append, "c")]
+        go_on.set()
+        assert first.result(20)
+        for one in rest:
+            one.result(20)
+    assert sorted(order[:3]) == ["a", "b", "c"]
+    assert sorted(order[3:5]) == ["a", "b"]
+    assert order[5:] == ["a"] * 8
+
+
+def test_errors_and_cancelled_work_are_as_with_any_executor() -> None:
+    go_on = threading.Event()
+    with FairThreads(1, "test") as threads:
+        blocking = threads.submit(go_on.wait, 20)
+        cancelled = threads.submit(go_on.wait, 20)
+        assert cancelled.cancel()
+        failing = threads.submit(lambda: 1 // 0)
+        go_on.set()
+        assert blocking.result(20)
+        with pytest.raises(ZeroDivisionError):
+            failing.result(20)
+    with pytest.raises(RuntimeError, match="shutdown"):
+        threads.submit(go_on.wait)
+
+
+def test_what_was_asked_for_is_done_before_the_threads_end() -> None:
+    done: list[int] = []
+    with FairThreads(2, "test") as threads:
+        for number in range(100):
+            submit(threads, f"t{number % 3}", done.append, number)
+    assert sorted(done) == list(range(100))
+
+
+@pytest.mark.parametrize("error", [TidingsError("a store"), OSError("a disk"), KeyError("our own mistake")])
+def test_a_failure_is_told_and_the_work_is_done_again(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    done = []
+
+    async def work() -> None:
+        done.append(1)
+        if len(done) < 3:
+            raise error
+
+    async def run() -> None:
+        background = Background("the work", 0.001, work)
+        background.start()
+        async with asyncio.timeout(5):
+            while len(done) < 4:
+                await asyncio.sleep(0.001)
+        await background.stop()
+        seen = len(done)
+        await asyncio.sleep(0.01)
+        assert len(done) == seen
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert sum("the work" in record.getMessage() for record in caplog.records) == 2

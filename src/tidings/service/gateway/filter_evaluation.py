@@ -1,31 +1,37 @@
-"""Who an event went to, and who nearly got it: the filters of a domain in a matcher of the gateway's own.
+"""Filters evaluated in the gateway: which subscriptions an event matches now, and which XML nodes one selects.
 
-Only Spark decides what is delivered. This answers a person who asks about one event, from the same catalogue
-and with the same matcher, so that the two agree; a matcher is made when somebody first asks about a domain, and
-follows the catalogue from then on.
+Only Spark decides what is delivered. `CurrentMatches` explains one event to a person, from the same catalogue and with
+the same matcher, so that the two agree; a domain's matcher is built when it is first asked for and follows the
+catalogue from then on. `NodeSelection` finds the nodes for subscribers that want those instead of the event.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from tidings.errors import EventError
+from tidings.errors import EventError, FilterError
 from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.meaning.selected_nodes import selected_by
+from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.tree import Expression
 from tidings.matching.explain.explanation import Explanation
 from tidings.model.domain import Domain
 from tidings.model.event import read_record
 from tidings.model.subscription import Subscription
-from tidings.service.gateway.known_domains import KnownDomain
-from tidings.store.catalogue import Catalogue, FilterRow
+from tidings.service.gateway.catalogue_cache import KnownDomain, KnownDomains
+from tidings.store.catalogue import Catalogue, FilterRow, SubscriptionRow
+from tidings.store.log.event_record import parse
 
 _KEPT = 16  # domains with a matcher
 
 
-class MatchingNow:
+class CurrentMatches:
     """Matchers by domain. Any thread may ask; one at a time is answered."""
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -97,3 +103,49 @@ def _subscription(row: FilterRow) -> Subscription:
     assert row.valid_from is not None
     ends = None if row.valid_to is None else max(row.valid_to, row.valid_from)
     return Subscription(row.number, row.filter, valid_from=row.valid_from, valid_to=ends)
+
+
+class NodeSelection:
+    """Any thread may ask."""
+
+    def __init__(self, catalogue: Catalogue, domains: KnownDomains) -> None:
+        self._catalogue = catalogue
+        self._domains = domains
+
+    def nodes(self, row: SubscriptionRow, position: int, text: str) -> str:
+        """As a JSON array of texts, by the filter that the subscription had at this position.
+
+        None of them where the domain is another since, so that the filter or the event cannot be read by it.
+        """
+        definition = self._definition(row)
+        found: list[str] = []
+        if definition is not None:
+            try:
+                domain, filter = _domain(definition), _filter_at(row, position)
+                found = selected_by(_parsed(definition, filter), read_record(parse(text), domain))
+            except (FilterError, EventError):
+                pass
+        return json.dumps(found, ensure_ascii=False)
+
+    def _definition(self, row: SubscriptionRow) -> str | None:
+        known = self._domains.remembered(row.tenant, row.domain)
+        found = known.row if known is not None else self._catalogue.domain(row.tenant, row.domain)
+        return None if found is None else found.definition
+
+
+def _filter_at(row: SubscriptionRow, position: int) -> str:
+    for filter in row.filters:
+        start, end = filter.deliver_from, filter.valid_to
+        if start is not None and start <= position and (end is None or position < end):
+            return filter.filter
+    return row.filter
+
+
+@lru_cache(maxsize=64)
+def _domain(definition: str) -> Domain:
+    return Domain.from_json(definition)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(definition: str, filter: str) -> Expression:
+    return parse_filter(filter, _domain(definition))

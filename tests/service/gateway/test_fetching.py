@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
-from tidings.service.gateway.sse_streams import Room, Window
+from tidings.service.gateway.fetching import Room, Window
 
 from ..conftest import SETTINGS, Server, until
 from ..stream_reader import streaming

@@ -15,7 +15,7 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tests.store.memory_topic import MemoryTopic
 
-from tidings.service.gateway.event_texts import EventTexts
+from tidings.service.gateway.mailbox_reading import EventTexts
 from tidings.store.log.log_in_topic import TopicLog
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.log_writer import Log

@@ -1,6 +1,6 @@
-"""The domains that events are published to, as the catalogue has them: looked up once, and then remembered.
+"""Domains and subscriptions as the catalogue has them: looked up once, then remembered.
 
-The gateway is the catalogue's one writer of domains, so that it knows when to forget.
+The gateway is the only process that changes them, so it knows when to forget.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tidings.model.domain import Domain
 from tidings.model.infer import infer_domain
 from tidings.service.data.data_directory import NAME, domain_key
 from tidings.service.gateway.problems import Problem, missing
-from tidings.service.gateway.quick_json import Exact, exact_paths
+from tidings.service.gateway.request_bodies import Exact, exact_paths
 from tidings.service.gateway.tenant_use import TenantUse
-from tidings.store.catalogue import Catalogue, DomainRow
+from tidings.store.catalogue import Catalogue, DomainRow, SubscriptionRow
 
 T = TypeVar("T")
-_REMEMBERED = 10_000
+_REMEMBERED_DOMAINS = 10_000
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,52 @@ class KnownDomains:
 
     def _remember(self, found: KnownDomain) -> KnownDomain:
         self._known[found.row.tenant, found.row.name] = found
-        while len(self._known) > _REMEMBERED:
+        while len(self._known) > _REMEMBERED_DOMAINS:
             self._known.popitem(last=False)
         return found
+
+
+_REMEMBERED_SUBSCRIPTIONS = 20_000
+MAX_ID = 255
+DELIVERED = ("active", "suspended", "failed", "expired")  # states in which what waits may be had
+
+
+class KnownSubscriptions:
+    """Finds subscriptions by tenant and id."""
+
+    def __init__(self, catalogue: Catalogue, executor: Executor) -> None:
+        self._catalogue = catalogue
+        self._executor = executor
+        self._known: OrderedDict[tuple[str, str], SubscriptionRow] = OrderedDict()
+        self._forgotten = 0  # how often: what was read before a change is not remembered after it
+
+    async def find(self, tenant: str, id: str) -> SubscriptionRow | None:
+        found = self._known.get((tenant, id))
+        if found is not None or not 0 < len(id) <= MAX_ID or "\0" in id:
+            return found
+        before = self._forgotten
+        loop = asyncio.get_running_loop()
+        row = await loop.run_in_executor(self._executor, self._catalogue.get, tenant, id)
+        if row is not None and before == self._forgotten:
+            self._known[tenant, id] = row
+            while len(self._known) > _REMEMBERED_SUBSCRIPTIONS:
+                self._known.popitem(last=False)
+        return row
+
+    async def required(self, tenant: str, id: str, *, pointer: str | None = None) -> SubscriptionRow:
+        """A subscription; 404 where it is not there, or is another tenant's."""
+        row = await self.find(tenant, id)
+        if row is None:
+            raise missing("subscription", id, pointer=pointer)
+        return row
+
+    def forget(self, tenant: str, id: str) -> None:
+        """It was changed: look it up again next time."""
+        self._forgotten += 1
+        self._known.pop((tenant, id), None)
+
+
+def expect_read_by_subscriber(row: SubscriptionRow) -> None:
+    """Refuse to hand over what is delivered otherwise."""
+    if row.delivery == "webhook":
+        raise Problem(409, "delivery", "this subscription is delivered by webhook; change its delivery to pull or sse")
