@@ -25,6 +25,7 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 from tidings.service.driver import domain_index as driver_index
 from tidings.service.driver import stream_thread as driver_thread
 from tidings.service.driver.gateway_jobs import Jobs
+from tidings.service.driver.stream_assignment import leave_shared
 
 from ..driver_world import MORE, World, context_of, eventually, reached, streaming
 
@@ -150,6 +151,19 @@ def test_a_lost_checkpoint_is_made_again_unless_events_that_nobody_matched_are_g
     with streaming(spark, world, recover=True) as stream:
         eventually(lambda: world.told(dear) == first + second + fourth)
         eventually(lambda: stream.status()["problem"] is None)
+
+
+def test_a_domain_that_left_the_shared_stream_needs_no_event_that_was_matched_there(
+    spark: SparkSession, world: World
+) -> None:
+    dear = world.subscribe("price > 8", "dear")
+    world.publish(1.0)  # which the shared stream has matched, with nobody
+    leave_shared(world.files, world.log.end)
+    world.log.retain(from_position=world.log.end)
+    with streaming(spark, world) as stream:  # by a driver that was started after a crash
+        second = world.publish(9.0)
+        eventually(lambda: world.told(dear) == second)
+        assert stream.status()["problem"] is None
 
 
 @pytest.mark.long

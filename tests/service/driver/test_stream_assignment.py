@@ -15,6 +15,7 @@ from tidings.service.data.data_directory import DataDirectory
 from tidings.service.driver import stream_assignment as driver_streams
 from tidings.service.driver.stream_assignment import Sharing, Streams
 from tidings.store.catalogue import DomainRow
+from tidings.store.mailboxes.notifications import Notifications
 from tidings.store.mailboxes.shared_progress import Pace
 
 ROW = DomainRow("ada", "quotes", "{}", False, 0, 0, 1)
@@ -104,3 +105,5 @@ def test_a_domain_that_leaves_has_a_checkpoint_before_the_shared_stream_is_witho
     shared.size = 10**6
     streams.look()
     assert data.domain("ada", "quotes").query.is_dir()
+    with Notifications(data.domain("ada", "quotes").mailboxes) as mailboxes:
+        assert mailboxes.resume() == Shared.reached, "a crash here would match removed events again"

@@ -18,14 +18,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidings.service.data.data_directory import parts_of_key
+from tidings.service.data.data_directory import DomainFiles, parts_of_key
 from tidings.service.driver.domain_stream import Context, DomainStream
 from tidings.service.driver.shared_stream import SharedStream
 from tidings.store.catalogue import DomainRow
 from tidings.store.log.log_files import sync_directory
+from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress
 
 LOOK_SECONDS = 2.0  # between looks at whether a domain has grown
+LEFT = "left the shared stream"  # in mailboxes, the query that has come as far as the shared stream had
 RETURN_SECONDS = 60.0  # that the shared stream pauses at most for a domain to return
 
 _log = logging.getLogger("tidings.service")
@@ -191,7 +193,7 @@ class Streams:
                 stream.join()
         self._leaving = [stream for stream in self._leaving if stream.key != row.key]
         begin = self._passed(row)
-        self._make_checkpoint(row)
+        leave_shared(self._context.data.domain(row.tenant, row.name), begin)
         self._own[row.key] = DomainStream(self._context, row, begin=begin)
         self._own[row.key].start()
 
@@ -204,18 +206,6 @@ class Streams:
             return 0
         with SharedProgress(progress, read_only=True) as noted:
             return noted.resume
-
-    def _make_checkpoint(self, row: DomainRow) -> None:
-        """Have an empty one on the disk before the shared stream is without the domain.
-
-        Whoever finds one, after a crash or in a backup, knows that the domain has left, and begins after what is in its
-        mailboxes; who finds none takes the shared stream to have matched what it has passed since.
-        """
-        query = self._context.data.domain(row.tenant, row.name).query
-        if not query.exists():
-            query.mkdir(parents=True)
-            for folder in (query.parent, query.parent.parent):
-                sync_directory(folder)
 
     def _tell_shared(self) -> None:
         if self._shared is None:
@@ -267,3 +257,21 @@ class Streams:
     def _end_returning(self, shared: SharedStream) -> None:
         self._returning = None
         shared.resume()
+
+
+def leave_shared(files: DomainFiles, passed: int) -> None:
+    """Make durable that a domain has a stream of its own, which begins at the position that the shared one has passed.
+
+    Called before the shared stream is without the domain. After a crash, an empty checkpoint says that the domain has
+    left, and its mailboxes say how far it was matched: they know of no event that matched nothing otherwise, and
+    retention may have removed such events since.
+    """
+    if files.query.exists():
+        return
+    files.folder.mkdir(parents=True, exist_ok=True)
+    if passed:
+        with Notifications(files.mailboxes, max_waiting=MAX_WAITING) as mailboxes:
+            mailboxes.load([], query=LEFT, batch=0, version=0, reached={LOG: passed - 1})
+    files.query.mkdir()
+    for folder in (files.folder, files.folder.parent):
+        sync_directory(folder)
