@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from benchmarks.record import write
 from tidings.filter.compile.compiler import compile_filters
-from tidings.matching.analysis.similar_order import GROUP, groups_of
+from tidings.matching.analysis.rectangle_forest import GROUP, groups_of
 from tidings.matching.matcher import Matcher
 from tidings.pipeline.sinks.mailbox_groups import Made, regroup
 from tidings.service.driver.domain_adaptation import SAMPLE

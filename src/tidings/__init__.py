@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from tidings.matching.explain.explanation import Explanation
     from tidings.matching.matcher import Matcher
     from tidings.matching.matches import Matches
-    from tidings.model.attribute import Attribute
-    from tidings.model.domain import Domain, dump_domains, load_domains
+    from tidings.model.domain import Attribute, Domain, dump_domains, load_domains
     from tidings.model.event import EventBatch, read_events
     from tidings.model.event_json import parse_events
     from tidings.model.infer import infer_domain
@@ -46,7 +45,7 @@ _PLACES = {
     "Explanation": "tidings.matching.explain.explanation",
     "Matcher": "tidings.matching.matcher",
     "Matches": "tidings.matching.matches",
-    "Attribute": "tidings.model.attribute",
+    "Attribute": "tidings.model.domain",
     "Domain": "tidings.model.domain",
     "dump_domains": "tidings.model.domain",
     "load_domains": "tidings.model.domain",

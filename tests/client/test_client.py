@@ -16,7 +16,7 @@ import pytest
 
 from tidings import Domain, EventError, TidingsError
 from tidings.client import AsyncClient, Client, Retries, ServiceError, UnreachableError
-from tidings.model.attribute import Attribute
+from tidings.model.domain import Attribute
 
 from .fake_service import TOKEN, FakeService, Pieces, problem
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tidings.kernels import decorator as first_use
 from tidings.kernels import decorator as kernel_module
-from tidings.kernels import first_use
-from tidings.kernels.decorator import kernel
+from tidings.kernels.decorator import SAID_FOR_SECONDS, Notice, kernel
 
 KERNELS = """
 from tidings.kernels.decorator import kernel
@@ -97,3 +100,39 @@ def test_a_function_of_no_file_and_no_module_is_compiled_and_not_kept() -> None:
     namespace: dict[str, Any] = {}
     exec(KERNELS, namespace)
     assert namespace["twice_the_first"](np.ones(2)) == 4.0
+
+
+def compiling(module: str) -> Any:
+    function = SimpleNamespace(__module__=module)
+    return SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=function)})
+
+
+def said(capsys: pytest.CaptureFixture[str], notice: Notice, module: str = "tidings.matching.index") -> int:
+    """How often a process says it that compiles two kernels."""
+    for _ in range(2):
+        notice.on_start(compiling(module))
+        notice.on_end(compiling(module))
+    return capsys.readouterr().err.count("compiles its kernels")
+
+
+def test_of_several_processes_the_first_that_compiles_says_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [said(capsys, Notice(tmp_path / "cache")) for _ in range(3)] == [1, 0, 0]
+
+
+def test_it_is_said_again_after_a_while(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, Notice(tmp_path)) == 1
+    (mark,) = tmp_path.iterdir()
+    long_ago = time.time() - SAID_FOR_SECONDS - 1
+    os.utime(mark, (long_ago, long_ago))
+    assert [said(capsys, Notice(tmp_path)) for _ in range(2)] == [1, 0]
+
+
+def test_where_no_file_can_be_written_each_process_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert [said(capsys, Notice(tmp_path / "file")) for _ in range(2)] == [1, 1]
+
+
+def test_what_others_compile_is_their_business(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, Notice(tmp_path), "somebody.else") == 0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidings.model.arrow import arrow_type
-from tidings.model.event_columns import fit_column, fit_values
+from tidings.model.event import fit_column, fit_values
 from tidings.model.event_values import Misfit, fit, python_value, shown
 from tidings.model.types import array, parse_type
 

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings import Domain
-from tidings.model.attribute import Attribute
+from tidings.model.domain import Attribute
 from tidings.model.event import read_events
 from tidings.testing.agreement import compare, smallest
 from tidings.testing.cases import Case, make_case

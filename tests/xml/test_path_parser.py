@@ -5,17 +5,31 @@ import math
 import pytest
 
 from tidings.errors import FilterError
-from tidings.xml.path_parser import number_of, parse_path
-from tidings.xml.path_tree import SELF, All, Any, Compare, Exists, Not, Path, Step, TextTest
-from tidings.xml.path_tree import Test as NodeTest
+from tidings.xml.path_meaning import selected_nodes
+from tidings.xml.path_parser import (
+    SELF,
+    AllOf,
+    AnyOf,
+    Compare,
+    Exists,
+    Negated,
+    NodeTest,
+    PathStep,
+    TextTest,
+    XPath,
+    number_of,
+    parse_path,
+    with_prefixes,
+    with_uris,
+)
 
 
 def _name(local: str) -> NodeTest:
     return NodeTest("element", "", local)
 
 
-def _child(local: str) -> Path:
-    return Path((Step(False, _name(local)),))
+def _child(local: str) -> XPath:
+    return XPath((PathStep(False, _name(local)),))
 
 
 def test_steps_are_children_or_descendants_of_a_name_or_of_any() -> None:
@@ -53,8 +67,8 @@ def test_abbreviations_and_their_long_forms_are_one_path(written: str, short: st
         ('b != "it\'s"', Compare(_child("b"), "!=", "it's")),
         ("b >= -1.5", Compare(_child("b"), ">=", -1.5)),
         ("contains(b, 'x')", TextTest("contains", _child("b"), "x")),
-        ("not(b or c)", Not(Any((Exists(_child("b")), Exists(_child("c")))))),
-        ("b or c and d", Any((Exists(_child("b")), All((Exists(_child("c")), Exists(_child("d"))))))),
+        ("not(b or c)", Negated(AnyOf((Exists(_child("b")), Exists(_child("c")))))),
+        ("b or c and d", AnyOf((Exists(_child("b")), AllOf((Exists(_child("c")), Exists(_child("d"))))))),
         ("and", Exists(_child("and"))),
     ],
 )
@@ -136,3 +150,33 @@ def test_a_number_is_digits_with_a_minus_and_a_point_at_most(text: str, number: 
 @pytest.mark.parametrize("text", ["", " ", "-", ".", "1e5", "+1", "1 2", "0x1", "١", "- 1", "NaN"])
 def test_anything_else_is_no_number(text: str) -> None:
     assert math.isnan(number_of(text))
+
+
+MAP = {"p": "urn:p", "q": "urn:q"}
+
+
+@pytest.mark.parametrize("path", ["/p:a/q:*[@p:b = 'p:c']", '//p:a[contains(., "q:")]', "/a[b]", "/child::p:a"])
+def test_a_path_means_the_same_by_prefix_and_by_uri(path: str) -> None:
+    assert parse_path(with_uris(path, MAP)) == parse_path(path, MAP)
+    text, namespaces = with_prefixes(with_uris(path, MAP))
+    assert parse_path(text, namespaces) == parse_path(path, MAP)
+    assert "Q{" not in text
+
+
+@pytest.mark.parametrize(
+    ("path", "nodes"),
+    [
+        ("/a/b", ['<b i="1">x<c/></b>', "<b/>"]),
+        ("//b/@i", ["1"]),
+        ("/a//text()", ["x", "y"]),
+        ("/a/Q{urn:p}d", ['<p:d xmlns:p="urn:p"/>']),
+        ("a/b[c]", ['<b i="1">x<c/></b>']),
+        ("/z", []),
+    ],
+)
+def test_selected_nodes_are_written_as_they_stand(path: str, nodes: list[str]) -> None:
+    document = '<a xmlns:p="urn:p"><b i="1">x<c/></b>y<b/><p:d/></a>'
+    found = selected_nodes(document, path)
+    assert [node.replace(' xmlns:p="urn:p"', "") for node in found] == [
+        node.replace(' xmlns:p="urn:p"', "") for node in nodes
+    ]

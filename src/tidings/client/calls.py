@@ -16,8 +16,7 @@ from urllib.parse import quote
 from tidings.client import answers
 from tidings.client.answers import Answer
 from tidings.client.event_encoding import timestamp
-from tidings.model.attribute import Attribute
-from tidings.model.domain import Domain
+from tidings.model.domain import Attribute, Domain
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from rich.table import Table
 from tidings.commands.connection import TokenFile, Url, connected, sub_app
 from tidings.commands.event_files import events_of
 from tidings.errors import DomainError
-from tidings.model.attribute import Attribute
-from tidings.model.domain import Domain, load_domains
+from tidings.model.domain import Attribute, Domain, load_domains
 from tidings.model.infer import infer_domain
 
 SAMPLED_EVENTS = 1000  # that a domain's types are taken from

@@ -13,19 +13,23 @@ depends on, so that there is nothing to agree on: the signature, the processor, 
 since machine code holds that of the functions it calls.
 """
 
-# mypy: disable-error-code="no-untyped-call, misc, untyped-decorator"
+# mypy: disable-error-code="attr-defined, misc, no-untyped-call, untyped-decorator"
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import pickle
+import sys
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numba
+from numba.core import config, event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 _FOLDERS = ("kernels", "matching", "xml")  # where kernels are
@@ -79,3 +83,52 @@ def _sources() -> str:
     found = (path for folder in _FOLDERS for path in sorted((root / folder).rglob("*.py")))
     stats = ((path.relative_to(root).as_posix(), path.stat()) for path in found)
     return repr([(name, found.st_mtime_ns, found.st_size) for name, found in stats])
+
+
+SAID_FOR_SECONDS = 600.0  # by one process for the others
+_MARK = "tidings-compiles"
+
+
+class Notice(event.Listener):
+    """Hears of every compilation by numba; what numba finds in its cache is not compiled."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._heard = False
+
+    def on_start(self, event: Any) -> None:
+        if not self._heard and (event.data["dispatcher"].py_func.__module__ or "").startswith("tidings."):
+            self._heard = True
+            if _is_first(self._folder / _MARK):
+                print(
+                    "Tidings compiles its kernels for this machine: once after an installation, some seconds.",
+                    file=sys.stderr,
+                )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def _is_first(mark: Path) -> bool:
+    """Whether no other process has said it of late; where no file can be written, each says it for itself."""
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return _is_stale(mark)
+    except OSError:
+        return True
+    return True
+
+
+def _is_stale(mark: Path) -> bool:
+    try:
+        if time.time() - mark.stat().st_mtime < SAID_FOR_SECONDS:
+            return False
+        os.utime(mark)
+    except OSError:
+        pass
+    return True
+
+
+event.register("numba:compile", Notice(Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__")))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidings.filter.dialects.xpath import ATTRIBUTE, DOMAIN, check_documents, columns_of_paths, path_dialect
-from tidings.filter.meaning.selected_nodes import selected_by
+from tidings.filter.meaning.interpreter import selected_by
 from tidings.filter.syntax.parser import parse_filter
 from tidings.matching.batch_columns import Columns
 from tidings.matching.change.delta import Fresh

@@ -16,10 +16,63 @@ import pyarrow.compute as pc
 
 from tidings.errors import SubscriptionError, did_you_mean
 from tidings.model.arrow import Column, arrow_table, from_arrow, is_pandas, one_array, pandas_columns
-from tidings.model.event_columns import fit_column, fit_values
+from tidings.model.event import fit_column, fit_values
 from tidings.model.event_values import Misfit, fit, shown
-from tidings.model.subscription_id import SubscriptionId, SubscriptionIdCodec
 from tidings.model.types import BIGINT, STRING, DataType
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionId:
+    owner: int  # c1
+    number: int  # c2
+    constrained: int  # c3
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionIdCodec:
+    """Packs ids into integers of `bits` bits, c1 uppermost, for one size of ring, node and schema."""
+
+    owner_bits: int
+    max_subscriptions: int  # outstanding at one node: numbers are 0 to this less 1
+    attributes: int  # of the schema: from 0 to this many can be constrained
+
+    def __post_init__(self) -> None:
+        for what in ("owner_bits", "max_subscriptions", "attributes"):
+            value = getattr(self, what)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise SubscriptionError(f"subscription id: {what} is a whole number from 1, not {value!r}")
+
+    @property
+    def number_bits(self) -> int:
+        return (self.max_subscriptions - 1).bit_length()  # ⌈log2(max_subscriptions)⌉, exactly
+
+    @property
+    def constrained_bits(self) -> int:
+        return self.attributes.bit_length()
+
+    @property
+    def bits(self) -> int:
+        return self.owner_bits + self.number_bits + self.constrained_bits
+
+    def encode(self, id: SubscriptionId) -> int:
+        self._check(id)
+        return (id.owner << self.number_bits | id.number) << self.constrained_bits | id.constrained
+
+    def decode(self, packed: int) -> SubscriptionId:
+        if not isinstance(packed, int) or isinstance(packed, bool) or packed < 0 or packed >> self.bits:
+            raise SubscriptionError(f"subscription id: {packed!r} is no number of {self.bits} bits")
+        rest, constrained = packed >> self.constrained_bits, packed & ((1 << self.constrained_bits) - 1)
+        id = SubscriptionId(rest >> self.number_bits, rest & ((1 << self.number_bits) - 1), constrained)
+        self._check(id)
+        return id
+
+    def _check(self, id: SubscriptionId) -> None:
+        ends = {"owner": 1 << self.owner_bits, "number": self.max_subscriptions, "constrained": self.attributes + 1}
+        for part, end in ends.items():
+            value = getattr(id, part)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < end:
+                raise SubscriptionError(f"subscription id: {part} {value!r} is out of range (0 to {end - 1})")
+
 
 __all__ = [
     "Subscription",

@@ -33,7 +33,7 @@ from tidings.testing.matcher_conformance import NonConformance
 from tidings.testing.oracle import brute_force
 from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
 from tidings.testing.xml_workloads import dtd
-from tidings.xml.namespaces import with_uris
+from tidings.xml.path_parser import with_uris
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,15 +7,31 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any as Anything
+from functools import lru_cache
+from typing import Any
+
+from lxml import etree
 
 from tidings.xml.document import TEXT, Nodes, parse_document
-from tidings.xml.path_parser import number_of
-from tidings.xml.path_tree import All, Any, Compare, Exists, Not, Path, Predicate, Step, Test, TextTest, clark
+from tidings.xml.path_parser import (
+    AllOf,
+    AnyOf,
+    Compare,
+    Exists,
+    Negated,
+    NodeTest,
+    PathStep,
+    Predicate,
+    TextTest,
+    XPath,
+    clark,
+    number_of,
+    parse_path,
+)
 
 ROOT = -1  # the node above the root element
 
-_COMPARED: dict[str, Callable[[Anything, Anything], bool]] = {
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
@@ -34,15 +50,15 @@ class Document:
         self._stops = stops
         self._text = text
 
-    def holds(self, path: Path) -> bool:
+    def holds(self, path: XPath) -> bool:
         """Whether the path selects anything."""
         return bool(self.select(path))
 
-    def select(self, path: Path) -> list[int]:
+    def select(self, path: XPath) -> list[int]:
         """The nodes that the path selects, in the document's order."""
         return self._along(path.steps, [ROOT])
 
-    def reached(self, path: Path) -> int:
+    def reached(self, path: XPath) -> int:
         """How many of the path's steps, from the first, select anything."""
         return next(
             (number for number in range(len(path.steps)) if not self._along(path.steps[: number + 1], [ROOT])),
@@ -53,7 +69,7 @@ class Document:
         """The string-value of a node: all text in it."""
         return self._text[self._starts[node] : self._stops[node]].decode()
 
-    def _along(self, steps: tuple[Step, ...], nodes: list[int]) -> list[int]:
+    def _along(self, steps: tuple[PathStep, ...], nodes: list[int]) -> list[int]:
         for step in steps:
             found = {below for node in nodes for below in self._below(node, step.descendant)}
             tested = (node for node in sorted(found) if self._is(node, step.test))
@@ -69,7 +85,7 @@ class Document:
             yield below
             below = below + 1 if descendant else ends[below]
 
-    def _is(self, node: int, test: Test) -> bool:
+    def _is(self, node: int, test: NodeTest) -> bool:
         name = self._names[self._node_names[node]]
         kind = "text" if name == TEXT else "attribute" if name[0] == "@" else "element"
         if kind != test.kind:
@@ -93,11 +109,11 @@ class Document:
                 found = self._along(path.steps, [node])
                 first = self.string(found[0]) if found else ""
                 return text in first if function == "contains" else first.startswith(text)
-            case Not(operand):
+            case Negated(operand):
                 return not self._true(operand, node)
-            case All(operands):
+            case AllOf(operands):
                 return all(self._true(operand, node) for operand in operands)
-            case Any(operands):
+            case AnyOf(operands):
                 return any(self._true(operand, node) for operand in operands)
 
 
@@ -107,3 +123,27 @@ def read_document(document: str | bytes) -> Document:
     nodes.add(parse_document(document))
     text = b"".join(nodes.text)
     return Document(list(nodes.numbers), nodes.names, nodes.ends, nodes.starts, nodes.stops, text)
+
+
+_parsed = lru_cache(maxsize=1024)(parse_path)
+
+
+def selected_nodes(document: str | bytes, path: str) -> list[str]:
+    """Elements as XML, attributes and texts as they are, in the document's order; raises EventError for no document."""
+    root = parse_document(document)
+    nodes = Nodes()
+    nodes.add(root)
+    names = list(nodes.numbers)
+    read = Document(names, nodes.names, nodes.ends, nodes.starts, nodes.stops, b"".join(nodes.text))
+    chosen = set(read.select(_parsed(path)))
+    elements = (element for element in root.iter() if isinstance(element.tag, str))  # in the order of the columns
+    written = []
+    for node, number in enumerate(nodes.names):
+        element = None if names[number] == TEXT or names[number][0] == "@" else next(elements)
+        if node in chosen:
+            written.append(read.string(node) if element is None else _written(element))
+    return written
+
+
+def _written(element: etree._Element) -> str:
+    return str(etree.tostring(element, encoding="unicode", with_tail=False))

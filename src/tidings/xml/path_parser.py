@@ -9,27 +9,96 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, NoReturn, cast
+from typing import Literal as Choice
+from typing import NamedTuple, NoReturn, TypeAlias, cast
 
 from tidings.errors import FilterError, did_you_mean
-from tidings.xml.path_tree import (
-    SELF,
-    All,
-    Any,
-    Compare,
-    Exists,
-    Kind,
-    Not,
-    Operator,
-    Path,
-    Predicate,
-    Step,
-    Test,
-    TextFunction,
-    TextTest,
-)
+
+Kind: TypeAlias = Choice["element", "attribute", "text"]
+Operator: TypeAlias = Choice["=", "!=", "<", "<=", ">", ">="]
+TextFunction: TypeAlias = Choice["contains", "starts-with"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTest:
+    """What a node has to be: of a kind, in a namespace (None: any), with a local name (None: any)."""
+
+    kind: Kind
+    namespace: str | None = None
+    local: str | None = None
+
+    @property
+    def symbol(self) -> str:
+        """The name that a node of the document goes by, where this asks for exactly one: `{uri}a`, `@{uri}a`."""
+        assert self.local is not None
+        return ("@" if self.kind == "attribute" else "") + clark(self.namespace, self.local)
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    descendant: bool  # at any depth below, else a child or an attribute
+    test: NodeTest
+    predicates: tuple[Predicate, ...] = ()
+    at: int = field(default=0, compare=False, repr=False)  # 1-based column in the path's text
+
+
+@dataclass(frozen=True, slots=True)
+class XPath:
+    """Steps from the document's root, or within a predicate from the node it is about: none is the node itself."""
+
+    steps: tuple[PathStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    path: XPath
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """True where one of the nodes compares so: as a string with a string, as a number with a number."""
+
+    path: XPath
+    op: Operator
+    value: str | float
+
+
+@dataclass(frozen=True, slots=True)
+class TextTest:
+    """Of the first node in the document's order; where there is none, of the empty string."""
+
+    function: TextFunction
+    path: XPath
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    operand: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    operands: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    operands: tuple[Predicate, ...]
+
+
+Predicate: TypeAlias = Exists | Compare | TextTest | Negated | AllOf | AnyOf
+
+SELF = XPath(())
+
+
+def clark(namespace: str | None, local: str) -> str:
+    """A name with its namespace, as `{uri}local`."""
+    return f"{{{namespace}}}{local}" if namespace else local
+
 
 MAX_LENGTH = 10_000  # characters
 MAX_LEVELS = 32  # predicates and parentheses within each other
@@ -66,7 +135,7 @@ def number_of(text: str) -> float:
     return float(found.group(1)) if found else math.nan
 
 
-def parse_path(text: str, namespaces: Mapping[str, str] | None = None) -> Path:
+def parse_path(text: str, namespaces: Mapping[str, str] | None = None) -> XPath:
     """The tree of a path; raises FilterError with the column in this text and a hint."""
     if not isinstance(text, str):
         raise FilterError(f"a path is text, not {type(text).__name__}")
@@ -131,7 +200,7 @@ class _Parser:
 
     # ------------------------------------------------------------------ paths
 
-    def path_of_query(self) -> Path:
+    def path_of_query(self) -> XPath:
         if self._token.kind == "end":
             raise FilterError("path: it is empty", hint="write a path, such as /rss/channel/item[author = 'Liu']/link")
         if self._token.kind in ("string", "number") or self._is("(", "-"):
@@ -162,9 +231,9 @@ class _Parser:
         self._other_operators()
         self._fail("expected '/', '//' or '['")
 
-    def _path(self, *, rooted: bool) -> Path:
+    def _path(self, *, rooted: bool) -> XPath:
         """Steps, from the root or from the node that a predicate is about."""
-        steps: list[Step] = []
+        steps: list[PathStep] = []
         descendant = False
         if self._is("/", "//"):
             if not rooted:
@@ -180,12 +249,12 @@ class _Parser:
                 self._refuse(f"more than {MAX_STEPS} steps", self._token)
             steps.append(self._step(descendant))
             if not self._is("/", "//"):
-                return Path(tuple(steps))
+                return XPath(tuple(steps))
             if steps[-1].test.kind != "element":
                 self._refuse(f"nothing is below {_shown(steps[-1].test.kind)}", self._token)
             descendant = self._take().text == "//"
 
-    def _step(self, descendant: bool) -> Step:
+    def _step(self, descendant: bool) -> PathStep:
         at = self._token.at
         attribute = self._accept("@")
         if self._token.kind == "name" and self._follows("::"):
@@ -197,7 +266,7 @@ class _Parser:
         predicates: list[Predicate] = []
         while self._is("["):
             predicates += self._predicate()
-        return Step(descendant, test, tuple(predicates), at)
+        return PathStep(descendant, test, tuple(predicates), at)
 
     def _axis(self, descendant: bool) -> tuple[bool, bool]:
         axis = self._take()
@@ -210,10 +279,10 @@ class _Parser:
             self._refuse(f"the axis '{axis.text}' is not in the language", axis, hint)
         return axis.text == "attribute", descendant or axis.text == "descendant"
 
-    def _test(self, attribute: bool) -> Test:
+    def _test(self, attribute: bool) -> NodeTest:
         kind = "attribute" if attribute else "element"
         if self._accept("*"):
-            return Test(cast(Kind, kind))
+            return NodeTest(cast(Kind, kind))
         if self._token.kind != "name":
             self._fail("expected a name, * or @")
         name = self._take()
@@ -232,11 +301,11 @@ class _Parser:
                 namespace = self._namespaces[prefix]
         return _named(cast(Kind, kind), namespace, None if local == "*" else local)
 
-    def _node_test(self, name: _Token, attribute: bool) -> Test:
+    def _node_test(self, name: _Token, attribute: bool) -> NodeTest:
         if name.text == "text" and not attribute:
             self._take()
             self._expect(")")
-            return Test("text")
+            return NodeTest("text")
         if name.text in ("node", "comment", "processing-instruction"):
             self._refuse(f"{name.text}() is not in the language", name, "write * for any element, text() for its text")
         if name.text in _FUNCTIONS:
@@ -251,7 +320,7 @@ class _Parser:
         condition = self._any()
         self._level -= 1
         self._expect("]")
-        return condition.operands if isinstance(condition, All) else (condition,)
+        return condition.operands if isinstance(condition, AllOf) else (condition,)
 
     def _deeper(self) -> None:
         self._level += 1
@@ -263,14 +332,14 @@ class _Parser:
         while self._token.kind == "name" and self._token.text == "or":
             self._take()
             operands.append(self._all())
-        return operands[0] if len(operands) == 1 else Any(_flat(operands, Any))
+        return operands[0] if len(operands) == 1 else AnyOf(_flat(operands, AnyOf))
 
     def _all(self) -> Predicate:
         operands = [self._one()]
         while self._token.kind == "name" and self._token.text == "and":
             self._take()
             operands.append(self._one())
-        return operands[0] if len(operands) == 1 else All(_flat(operands, All))
+        return operands[0] if len(operands) == 1 else AllOf(_flat(operands, AllOf))
 
     def _one(self) -> Predicate:
         if self._is("("):
@@ -327,7 +396,7 @@ class _Parser:
             operand = self._any()
             self._level -= 1
             self._expect(")")
-            return Not(operand)
+            return Negated(operand)
         if function.text not in ("contains", "starts-with"):
             self._unknown_function(function)
         path = self._path(rooted=False)
@@ -357,16 +426,16 @@ class _Parser:
         return token.kind == "operator" and token.text == text
 
 
-_named = lru_cache(maxsize=4096)(Test)
+_named = lru_cache(maxsize=4096)(NodeTest)
 
 
-def _compare(path: Path, op: str, value: str | float) -> Predicate:
+def _compare(path: XPath, op: str, value: str | float) -> Predicate:
     if op not in ("=", "!=") and isinstance(value, str):
         value = number_of(value)
     return Compare(path, cast(Operator, op), value)
 
 
-def _flat(operands: list[Predicate], node: type[All] | type[Any]) -> tuple[Predicate, ...]:
+def _flat(operands: list[Predicate], node: type[AllOf] | type[AnyOf]) -> tuple[Predicate, ...]:
     flat: list[Predicate] = []
     for operand in operands:
         flat += operand.operands if isinstance(operand, node) else (operand,)
@@ -382,3 +451,36 @@ def _unreadable(token: _Token) -> FilterError:
         return FilterError(f"path: the {token.text} is never closed", column=token.at)
     hint = {"&": "write and", "!": "write not(…)", "{": "a name with its namespace is written Q{uri}name"}
     return FilterError(f"path: unexpected {token.text!r}", column=token.at, hint=hint.get(token.text, ""))
+
+
+def with_uris(text: str, namespaces: Mapping[str, str]) -> str:
+    """A path with Q{uri}name for every prefix:name whose prefix is in the map."""
+
+    def renamed(name: str) -> str:
+        prefix, colon, local = name.rpartition(":")
+        return f"Q{{{namespaces[prefix]}}}{local}" if colon and prefix in namespaces else name
+
+    return _renamed(text, renamed)
+
+
+def with_prefixes(text: str) -> tuple[str, dict[str, str]]:
+    """A path with a prefix for every Q{uri}name, and the map that says which."""
+    prefixes: dict[str, str] = {}
+
+    def renamed(name: str) -> str:
+        uri, _, local = name[2:].rpartition("}")
+        return f"{prefixes.setdefault(uri, f'ns{len(prefixes)}')}:{local}" if uri else local
+
+    path = _renamed(text, lambda name: renamed(name) if name.startswith("Q{") else name)
+    return path, {prefix: uri for uri, prefix in prefixes.items()}
+
+
+def _renamed(text: str, rename: Callable[[str], str]) -> str:
+    if ":" not in text and "{" not in text:
+        return text
+    parts, end = [], 0
+    for found in TOKEN.finditer(text):
+        if found.lastgroup == "name":
+            parts += [text[end : found.start("name")], rename(found.group("name"))]
+            end = found.end()
+    return "".join([*parts, text[end:]])

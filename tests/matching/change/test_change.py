@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tidings import Attribute, Domain, FilterError, Matcher, Subscription, SubscriptionError
 from tidings.matching import matcher
 from tidings.matching.change import version as state
-from tidings.matching.change.id_lookup import IdLookup
+from tidings.matching.change.segment import IdLookup
 from tidings.testing import workloads
 from tidings.testing.oracle import brute_force
 from tidings.testing.strategies import Case, cases

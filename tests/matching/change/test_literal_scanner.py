@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidings.filter.compile.shapes import Attributes, template_of
-from tidings.filter.compile.shared_plans import RegularExpressions
+from tidings.filter.compile.shapes import Attributes, RegularExpressions, template_of
 from tidings.matching.change.literal_scanner import LiteralScanner
 from tidings.model.domain import Domain
 from tidings.testing import workloads

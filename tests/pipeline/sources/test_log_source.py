@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidings.errors import DomainError, TidingsError
-from tidings.model.attribute import RESERVED_PREFIX
-from tidings.model.domain import Attribute, Domain, path_text
+from tidings.model.domain import RESERVED_PREFIX, Attribute, Domain, path_text
 from tidings.model.event import read_events
 from tidings.model.infer import infer_domain
 from tidings.store.log.log_writer import Log

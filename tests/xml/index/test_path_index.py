@@ -11,9 +11,8 @@ from tidings.testing.strategies import documents, paths
 from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
 from tidings.xml.index.document_columns import read_documents
 from tidings.xml.index.path_index import build_path_index
-from tidings.xml.namespaces import with_uris
 from tidings.xml.path_meaning import read_document
-from tidings.xml.path_parser import parse_path
+from tidings.xml.path_parser import parse_path, with_uris
 
 Pairs = set[tuple[int, int]]
 

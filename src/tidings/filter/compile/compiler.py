@@ -15,7 +15,7 @@ from tidings.errors import FilterError
 from tidings.filter.compile.plan_execution import Execution
 from tidings.filter.compile.plans import plan
 from tidings.filter.compile.predicate_plans import PredicateReader
-from tidings.filter.compile.shared_plans import RegularExpressions, Scan, served_by_plans
+from tidings.filter.compile.shapes import RegularExpressions, Scan, served_by_plans
 from tidings.filter.normal.filter_table import Builder, FilterTable, Rows
 from tidings.filter.normal.normal_form import normalise
 from tidings.filter.syntax.parser import parse_filter

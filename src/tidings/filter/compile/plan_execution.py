@@ -32,7 +32,7 @@ from tidings.filter.compile.plans import (
     path_holes,
     pattern_holes,
 )
-from tidings.filter.compile.shared_plans import Served
+from tidings.filter.compile.shapes import Served
 from tidings.filter.meaning.patterns import MAX_SHORT_LENGTH
 from tidings.filter.normal.filter_table import Builder, Codes, Constants, Rows, has_ordinals
 from tidings.filter.normal.leaf_predicates import Leaf, solve

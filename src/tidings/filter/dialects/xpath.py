@@ -23,7 +23,7 @@ from tidings.model.event import EventBatch, Reject
 from tidings.model.subscription import SubscriptionTable, read_subscriptions
 from tidings.model.types import STRING
 from tidings.xml.document import Nodes, document_text, parse_bytes
-from tidings.xml.namespaces import with_uris
+from tidings.xml.path_parser import with_uris
 
 ATTRIBUTE = "document"
 DOMAIN = Domain("documents", [Attribute(ATTRIBUTE, "string")])

@@ -31,9 +31,10 @@ from tidings.filter.tree import (
     Reference,
     RLike,
     XPathBoolean,
+    operands_of,
 )
 from tidings.model.types import Path
-from tidings.xml.path_meaning import read_document
+from tidings.xml.path_meaning import read_document, selected_nodes
 from tidings.xml.path_parser import parse_path
 
 
@@ -144,3 +145,27 @@ def _is_among(value: Any, items: list[Any]) -> bool | None:
     if any(item is not None and values.compare(value, item) == 0 for item in items):
         return True
     return None if None in items else False
+
+
+def selects_nodes(expression: Expression) -> bool:
+    """Whether a filter has paths that select anything: those under NOT do not."""
+    match expression:
+        case Not():
+            return False
+        case XPathBoolean():
+            return True
+    return any(map(selects_nodes, operands_of(expression)))
+
+
+def selected_by(expression: Expression, record: Mapping[Path, Any]) -> list[str]:
+    """What the paths of a filter select, path by path, but for those under NOT; nothing of what is no document."""
+    match expression:
+        case Not():
+            return []
+        case XPathBoolean(operand, Literal(str(path))):
+            document = evaluate(operand, record)
+            try:
+                return selected_nodes(document, path) if isinstance(document, str) else []
+            except EventError:
+                return []
+    return [node for operand in operands_of(expression) for node in selected_by(operand, record)]

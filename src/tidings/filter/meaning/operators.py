@@ -15,8 +15,17 @@ from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from tidings.filter.meaning.patterns import compile_like, compile_re2, contained_text, like_to_re2
-from tidings.filter.meaning.text_casts import INT64_MAX, read_bigint, read_boolean, read_decimal, read_double
-from tidings.filter.meaning.time_casts import DAY_US, read_date, read_timestamp, read_timestamp_ntz
+from tidings.filter.meaning.text_casts import (
+    DAY_US,
+    INT64_MAX,
+    read_bigint,
+    read_boolean,
+    read_date,
+    read_decimal,
+    read_double,
+    read_timestamp,
+    read_timestamp_ntz,
+)
 from tidings.filter.tree import Value
 from tidings.model.types import DataType
 

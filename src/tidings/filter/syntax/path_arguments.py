@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from tidings.errors import FilterError
 from tidings.filter.tree import Expression, Literal
 from tidings.model import types
-from tidings.xml.namespaces import with_uris
-from tidings.xml.path_parser import is_prefix, parse_path
+from tidings.xml.path_parser import is_prefix, parse_path, with_uris
 
 _EXAMPLE = "write map('atom', 'http://www.w3.org/2005/Atom')"
 

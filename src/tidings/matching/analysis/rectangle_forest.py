@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidings.filter.normal.filter_table import FilterTable
 from tidings.kernels.decorator import kernel
 from tidings.kernels.hashing import hash_lists
-from tidings.matching.analysis.rectangles import Numbers, Rectangles, _covers
+from tidings.matching.analysis.rectangles import Numbers, Rectangles, _covers, rectangles_of
 
 BUDGET = 1_000_000  # nodes and rectangles looked at for one filter; a billionth of a second each, about
 NONE, UNDECIDED = -1, -2
@@ -313,3 +314,20 @@ def _containers(
                 break
         if found[at] < 0 and left <= 0:
             found[at] = UNDECIDED
+
+
+GROUP = 256  # members: each takes a byte in a page
+
+
+def order_of(table: FilterTable) -> Numbers:
+    """The filters of a table that can match, each once."""
+    forest = forest_of(rectangles_of(table), np.ones(table.count, bool))
+    filters = forest.filter_of[forest.members]
+    _, first = np.unique(filters, return_index=True)
+    return filters[np.sort(first)]
+
+
+def groups_of(table: FilterTable, size: int = GROUP) -> list[Numbers]:
+    """Groups of at most so many filters."""
+    order = order_of(table)
+    return [order[start : start + size] for start in range(0, len(order), size)]

@@ -26,7 +26,6 @@ from tidings.filter.syntax.parser import parse_filter
 from tidings.kernels.hashing import string_buffers
 from tidings.matching.batch_columns import Columns, Mask
 from tidings.matching.change import delta_kernels as kernels
-from tidings.matching.change.delta_texts import TextCoder, Texts, reading
 from tidings.matching.change.known_shapes import Reads
 from tidings.matching.change.removed import NEVER, mark
 from tidings.matching.change.segment import joined
@@ -42,6 +41,38 @@ from tidings.model.arrow import ArrowArray
 from tidings.model.domain import Domain
 from tidings.model.subscription import SubscriptionTable
 from tidings.model.types import Path
+
+
+class Texts(NamedTuple):
+    """Texts by number, and a hash table of them, to which more are added at the end while these are read."""
+
+    ends: npt.NDArray[np.int32]
+    data: npt.NDArray[np.uint8]
+    table: npt.NDArray[np.int32]
+    known: int  # how many of them there are
+
+
+@dataclass(frozen=True, slots=True)
+class TextCoder(Coder):
+    """Codes strings by their numbers, -1 for those that nobody asks for."""
+
+    texts: Texts | None = None
+
+    def codes(self, columns: Columns) -> tuple[Codes, Mask]:
+        assert self.texts is not None
+        column, texts = columns.batch.columns[self.path], self.texts
+        codes = np.empty(len(column), np.int64)
+        kernels.text_codes(
+            *string_buffers(column), columns.hashes(self.path), texts.table, texts.ends, texts.data, texts.known, codes
+        )
+        valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else np.ones(len(column), bool)
+        return codes, valid
+
+
+def reading(coder: Coder, texts: Texts) -> Coder:
+    """A coder that knows these texts, where it is one of strings."""
+    return replace(coder, texts=texts) if isinstance(coder, TextCoder) else coder
+
 
 _FIRST_ROOM = 1024
 _PAIRS = 1 << 14

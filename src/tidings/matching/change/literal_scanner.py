@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidings.filter.compile.shapes import QUOTED_HOLE
-from tidings.filter.compile.shared_plans import Numbers, RegularExpressions
+from tidings.filter.compile.shapes import QUOTED_HOLE, Numbers, RegularExpressions
 from tidings.filter.normal.filter_table import Rows
 from tidings.kernels.decorator import kernel
 from tidings.kernels.hashing import hash_bytes, string_buffers

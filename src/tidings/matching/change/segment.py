@@ -1,5 +1,7 @@
 """A part of a matcher's subscriptions that was indexed at one time, and which of them are still alive."""
 
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator"
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,8 +18,9 @@ from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.filter.syntax.parser import parse_filter
 from tidings.filter.tree import Expression
+from tidings.kernels.decorator import kernel
+from tidings.kernels.hashing import hash_bytes, string_buffers
 from tidings.matching.batch_columns import Columns
-from tidings.matching.change.id_lookup import IdLookup
 from tidings.matching.change.literal_scanner import LiteralScanner
 from tidings.matching.change.removed import NEVER, NO_MARKS, NOBODY_DIED, mark, marks_for
 from tidings.matching.engines.cells import Visit
@@ -26,6 +29,75 @@ from tidings.matching.index import Found, Index, build_index
 from tidings.model.arrow import ArrowArray
 from tidings.model.domain import Domain
 from tidings.model.subscription import SubscriptionTable
+
+
+class IdLookup:
+    """The rows of a column of ids, all texts or all integers and no two alike: about 8 bytes an id."""
+
+    def __init__(self, ids: ArrowArray) -> None:
+        self._type = ids.type
+        self._keys = _keys(ids)
+        places = 1 << max(3, int(np.ceil(np.log2(max(1, 2 * len(ids))))))
+        self._table = np.full(places, -1, np.int32)
+        _fill(*self._keys, self._table)
+
+    @property
+    def bytes(self) -> int:
+        return self._table.nbytes
+
+    def rows(self, ids: ArrowArray) -> npt.NDArray[np.int32]:
+        """The row of each of these ids, -1 for one that is not there."""
+        found = np.full(len(ids), -1, np.int32)
+        if ids.type == self._type:
+            _find(*_keys(ids), *self._keys, self._table, found)
+        return found
+
+
+def _keys(ids: ArrowArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Ids as bytes: where each begins, and the bytes; integers are eight bytes each."""
+    if pa.types.is_integer(ids.type):
+        values = np.ascontiguousarray(ids.to_numpy(), np.int64)
+        return np.empty(0, np.int32), values.view(np.uint8)
+    return string_buffers(ids)
+
+
+@kernel(inline="always")
+def _span(offsets: Any, row: Any) -> Any:
+    if len(offsets) == 0:
+        return np.int64(8 * row), np.int64(8 * row + 8)
+    return np.int64(offsets[row]), np.int64(offsets[row + 1])
+
+
+@kernel
+def _fill(offsets: Any, data: Any, table: Any) -> None:
+    mask = np.uint64(len(table) - 1)
+    count = len(data) // 8 if len(offsets) == 0 else len(offsets) - 1
+    for row in range(count):
+        start, end = _span(offsets, row)
+        place = hash_bytes(data, start, end) & mask
+        while table[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        table[place] = row
+
+
+@kernel
+def _find(offsets: Any, data: Any, key_offsets: Any, key_data: Any, table: Any, found: Any) -> None:
+    mask = np.uint64(len(table) - 1)
+    for row in range(len(found)):
+        start, end = _span(offsets, row)
+        place = hash_bytes(data, start, end) & mask
+        while table[place] >= 0:
+            key_start, key_end = _span(key_offsets, table[place])
+            same = key_end - key_start == end - start
+            for i in range(end - start):
+                if not same:
+                    break
+                same = data[start + i] == key_data[key_start + i]
+            if same:
+                found[row] = table[place]
+                break
+            place = (place + np.uint64(1)) & mask
+
 
 COLUMNS = ("ids", "filters", "subscribers", "domains", "valid_from", "valid_to")
 

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from tidings.filter.normal.residuals import ResidualBuilder, Residuals
 from tidings.filter.tree import Expression, Literal, Reference, XPathBoolean, operands_of
-from tidings.matching.batch_columns import Columns
+from tidings.matching.batch_columns import Columns, KnownPaths
 from tidings.matching.engines.entries import Entries
 from tidings.matching.engines.found_pairs import Runs
-from tidings.matching.engines.path_answers import KnownPaths
 from tidings.model.types import Path
 from tidings.xml.index.path_index import PathIndex, build_path_index
 

@@ -23,7 +23,7 @@ from tidings.filter.compile.literal_columns import Hole, Likeness
 from tidings.filter.compile.plan_execution import readable_paths
 from tidings.filter.compile.plans import PlannedTree, literal_holes, path_holes, pattern_holes, plan_tree
 from tidings.filter.compile.predicate_plans import PredicateReader
-from tidings.filter.compile.shared_plans import Served, served_by_plans
+from tidings.filter.compile.shapes import Served, served_by_plans
 from tidings.filter.meaning.interpreter import evaluate
 from tidings.filter.normal.filter_table import Rows
 from tidings.filter.normal.residuals import column_dtype, emptied
@@ -32,14 +32,15 @@ from tidings.filter.tree import And, Comparison, Expression, In, Like, Literal, 
 from tidings.matching.batch_columns import Column, Columns, Mask
 from tidings.matching.change.literal_scanner import LiteralScanner
 from tidings.matching.evaluation import true_rows, values_of
-from tidings.matching.explain.distance import (
+from tidings.matching.explain.explanation import (
     FARTHEST,
+    Explanation,
+    explain,
     least_number_distances,
     least_text_distances,
     number_distances,
     text_distances,
 )
-from tidings.matching.explain.explanation import Explanation, explain
 from tidings.model import types
 from tidings.model.arrow import ArrowArray, arrow_type
 from tidings.model.domain import Domain

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidings.errors import TidingsError
-from tidings.model.attribute import parse_path, path_text
+from tidings.model.domain import parse_path, path_text
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.jobs.time_buckets import Bucket, microseconds, moment, readable
 

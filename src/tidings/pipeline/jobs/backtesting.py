@@ -25,8 +25,7 @@ from pyspark.sql import types as T
 from tidings.errors import DomainError, EventError, FilterError, SubscriptionError, did_you_mean
 from tidings.filter.syntax.parser import parse_filter
 from tidings.filter.tree import attributes_of
-from tidings.model.attribute import parse_path
-from tidings.model.domain import Domain, path_text
+from tidings.model.domain import Domain, parse_path, path_text
 from tidings.model.types import Path
 from tidings.pipeline.build.event_schema import domain_of
 from tidings.pipeline.build.index_build import checked

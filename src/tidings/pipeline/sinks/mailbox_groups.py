@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from tidings.matching.analysis.similar_order import GROUP, groups_of
+from tidings.matching.analysis.rectangle_forest import GROUP, groups_of
 from tidings.model.domain import Domain
 from tidings.pipeline.build.whole_table import read_whole
 from tidings.store.mailboxes.grouped_pages import PAGE_BYTES, ROW_BYTES

@@ -23,8 +23,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from tidings.kernels.hashing import hash_numbers, hashes_of
 from tidings.matching.batch_columns import Mask
 from tidings.model.domain import Domain, path_text
-from tidings.model.event import EventBatch, read_events
-from tidings.model.event_columns import fit_column
+from tidings.model.event import EventBatch, fit_column, read_events
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.match_tasks import with_column
 from tidings.systems.geometry.coarse_line import event_values

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings import pipeline
 from tidings.errors import TidingsError
-from tidings.model.attribute import RESERVED_PREFIX
+from tidings.model.domain import RESERVED_PREFIX
 from tidings.pipeline.job_errors import CheckpointError
 from tidings.pipeline.sinks.stream_sinks import StoreSink
 from tidings.pipeline.sources.stream_sources import LogEvents

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tidings.errors import EventError, FilterError
 from tidings.filter.compile.compiler import compile_filters
-from tidings.filter.meaning.selected_nodes import selected_by
+from tidings.filter.meaning.interpreter import selected_by
 from tidings.filter.syntax.parser import parse_filter
 from tidings.filter.tree import Expression
 from tidings.matching.explain.explanation import Explanation

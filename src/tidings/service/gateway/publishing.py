@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidings.errors import EventError
-from tidings.model.attribute import parse_path
+from tidings.model.domain import parse_path
 from tidings.model.event import read_events, read_record
 from tidings.service.gateway.catalogue_cache import KnownDomain, KnownDomains
 from tidings.service.gateway.driver_lag import Lag

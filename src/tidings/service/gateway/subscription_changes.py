@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from tidings.errors import TidingsError
 from tidings.filter.cost import filter_cost
-from tidings.filter.meaning.selected_nodes import selects_nodes
+from tidings.filter.meaning.interpreter import selects_nodes
 from tidings.filter.syntax.parser import parse_filter
 from tidings.service.data.data_directory import DataDirectory, DataDirectoryError, read_json
 from tidings.service.data.set_aside import SetAside

@@ -25,7 +25,7 @@ import numpy as np
 
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.kernels.hashing import hash_numbers, hash_text
-from tidings.model.attribute import path_text
+from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.digests.index_choice import INDICES_MAX, chosen_indices

@@ -19,8 +19,7 @@ from tidings.filter.normal.filter_table import Intervals
 from tidings.filter.normal.value_sets import ordinal
 from tidings.kernels.hashing import hashes_of
 from tidings.matching.batch_columns import Columns, Mask
-from tidings.model.attribute import Attribute
-from tidings.model.domain import Domain
+from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch
 from tidings.model.types import BIGINT, DataType, Path
 from tidings.systems.interface import Numbers

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
-from tidings.model.subscription_id import SubscriptionId, SubscriptionIdCodec
+from tidings.model.subscription import SubscriptionId, SubscriptionIdCodec
 from tidings.systems.opchord.lists import Arc, Lists, touches
 from tidings.systems.opchord.messages import (
     Collect,

@@ -27,7 +27,7 @@ import numpy as np
 
 from tidings.filter.normal.filter_table import FilterTable, Intervals
 from tidings.kernels.hashing import hash_text
-from tidings.model.attribute import path_text
+from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.geometry.coarse_line import Cells, cells_of

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidings.model.attribute import path_text
+from tidings.model.domain import path_text
 from tidings.systems.geometry.key_pairs import distinct_pairs, starts_of
 from tidings.systems.interface import (
     EVERYWHERE,

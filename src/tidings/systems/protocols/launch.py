@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from tidings.errors import DomainError, TidingsError, did_you_mean
 from tidings.filter.compile.compiler import compile_filters
-from tidings.model.attribute import Attribute, path_text
-from tidings.model.domain import Domain, dump_domains
+from tidings.model.domain import Attribute, Domain, dump_domains, path_text
 from tidings.model.event_values import written
 from tidings.model.types import DataType
 from tidings.systems.bluedove.messages import BLUEDOVE_MESSAGES

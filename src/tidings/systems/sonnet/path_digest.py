@@ -23,7 +23,7 @@ from math import factorial
 from typing import Literal, TypeAlias
 
 from tidings.xml.document import TEXT, Nodes, parse_document
-from tidings.xml.path_tree import All, Compare, Exists, Path, Predicate, Step, TextTest
+from tidings.xml.path_parser import AllOf, Compare, Exists, PathStep, Predicate, TextTest, XPath
 
 CONTENT_BITS, ORDER_BITS, LENGTH_BITS, NODE_BITS = 48, 56, 4, 20
 MAX_TOKENS = 8
@@ -164,7 +164,7 @@ def from_bits(bits: int, variant: Variant = "ranks") -> Digest:
 # ---------------------------------------------------------------------- queries
 
 
-def query_tokens(path: Path) -> Tokens:
+def query_tokens(path: XPath) -> Tokens:
     """The tokens up to the first `//` or `*`, with the value that the last step has to equal."""
     leading = _leading(path.steps)
     tokens = tuple(step.test.symbol for step in leading)
@@ -172,7 +172,7 @@ def query_tokens(path: Path) -> Tokens:
     return tokens if value is None else (*tokens, value_token(value))
 
 
-def query_digest(path: Path, *, node: int = 0, variant: Variant = "ranks") -> Digest:
+def query_digest(path: XPath, *, node: int = 0, variant: Variant = "ranks") -> Digest:
     """The digest of a path query.
 
     The tokens up to the first `//` or `*`, eight at most, are kept in order, with the value that the last step has to
@@ -188,27 +188,27 @@ def query_digest(path: Path, *, node: int = 0, variant: Variant = "ranks") -> Di
     return replace(digest, content=digest.content | content_of(required), truncated=more, node=node)
 
 
-def _leading(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def _leading(steps: tuple[PathStep, ...]) -> tuple[PathStep, ...]:
     for number, step in enumerate(steps):
         if step.descendant or step.test.local is None:
             return steps[:number]
     return steps
 
 
-def _final_value(step: Step) -> str | None:
+def _final_value(step: PathStep) -> str | None:
     for predicate in step.predicates:
         match predicate:
-            case Compare(Path(()), "=", str(value)):
+            case Compare(XPath(()), "=", str(value)):
                 return value
     return None
 
 
-def required_names(path: Path) -> frozenset[str]:
+def required_names(path: XPath) -> frozenset[str]:
     """The names without which a document does not satisfy a query."""
     return frozenset[str]().union(*(_required_of_step(step, named=True) for step in path.steps))
 
 
-def _required_of_step(step: Step, *, named: bool) -> set[str]:
+def _required_of_step(step: PathStep, *, named: bool) -> set[str]:
     """The names that a step asks for, beside its own where that is kept in order."""
     required = {step.test.symbol} if named and step.test.local is not None else set()
     return required.union(*map(_required, step.predicates))
@@ -217,7 +217,7 @@ def _required_of_step(step: Step, *, named: bool) -> set[str]:
 def _required(predicate: Predicate) -> set[str]:
     """The names without which a predicate is not true; OR and NOT ask for none."""
     match predicate:
-        case All(operands):
+        case AllOf(operands):
             return set[str]().union(*map(_required, operands))
         case Exists(path) | Compare(path, _, _):
             return set(required_names(path))

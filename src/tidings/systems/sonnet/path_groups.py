@@ -23,7 +23,7 @@ from tidings.systems.sonnet.path_digest import (
 )
 from tidings.xml.document import TEXT
 from tidings.xml.index.document_columns import Documents
-from tidings.xml.path_tree import All, Compare, Exists, Path, Predicate, Step, TextTest
+from tidings.xml.path_parser import AllOf, Compare, Exists, PathStep, Predicate, TextTest, XPath
 
 VALUE_BYTES = 64  # of a value that is a token; what is longer is not looked at
 
@@ -51,7 +51,7 @@ def token_group(token: str) -> Group:
 # ---------------------------------------------------------------------- queries
 
 
-def groups_asked(path: Path) -> frozenset[Group]:
+def groups_asked(path: XPath) -> frozenset[Group]:
     """The groups that every document offers that satisfies the query."""
     asked = {token_group(name) for name in required_names(path)}
     for tokens in _rooted((), path.steps):
@@ -59,7 +59,7 @@ def groups_asked(path: Path) -> frozenset[Group]:
     return frozenset(asked)
 
 
-def _rooted(before: Tokens, steps: tuple[Step, ...], value: str | None = None) -> Iterator[Tokens]:
+def _rooted(before: Tokens, steps: tuple[PathStep, ...], value: str | None = None) -> Iterator[Tokens]:
     """Paths from the root, up to the first `//` or `*` of each, with the value that is at the end of one."""
     tokens = before
     for step in steps:
@@ -76,7 +76,7 @@ def _rooted(before: Tokens, steps: tuple[Step, ...], value: str | None = None) -
 
 def _branches(tokens: Tokens, predicate: Predicate) -> Iterator[Tokens]:
     match predicate:
-        case All(operands):
+        case AllOf(operands):
             for operand in operands:
                 yield from _branches(tokens, operand)
         case Compare(path, "=", str(value)):

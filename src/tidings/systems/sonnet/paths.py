@@ -35,8 +35,7 @@ from tidings.systems.sonnet.path_digest import (
     to_bits,
 )
 from tidings.xml.path_meaning import Document, read_document
-from tidings.xml.path_parser import parse_path
-from tidings.xml.path_tree import Path
+from tidings.xml.path_parser import XPath, parse_path
 
 HOST_BITS = 48
 RING_BITS = 128 + HOST_BITS
@@ -109,7 +108,7 @@ def zero_lineage(variant: Variant) -> Lineage:
     return Lineage((), digest_of((), variant))
 
 
-def lineage_of(path: Path, variant: Variant) -> Lineage:
+def lineage_of(path: XPath, variant: Variant) -> Lineage:
     """A query that keeps no token hangs below the 0-nodes and is none of them: they do not multicast."""
     digest = query_digest(path, variant=variant)
     kept = query_tokens(path)[:MAX_TOKENS]

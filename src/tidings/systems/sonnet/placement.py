@@ -28,8 +28,8 @@ import numpy as np
 
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.filter.tree import And, Expression, Literal, Reference, XPathBoolean, operands_of
-from tidings.matching.engines.path_answers import DocumentColumn
-from tidings.model.attribute import path_text
+from tidings.matching.batch_columns import DocumentColumn
+from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.forwarding import Floats

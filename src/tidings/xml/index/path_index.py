@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidings.xml.index import path_kernels as kernels
-from tidings.xml.index.alternatives import alternatives_of
 from tidings.xml.index.document_columns import Documents
-from tidings.xml.index.path_trie import Symbols, TrieBuilder
+from tidings.xml.index.path_trie import Symbols, TrieBuilder, alternatives_of
 from tidings.xml.path_parser import parse_path
 
 _FIRST_ROOM = 1 << 16

@@ -128,7 +128,7 @@ PLANTS = {
     "aside": [("tidings.filter.meaning.operators", accepted_here_refused_there)],
     "4": [("tidings.service.gateway.fetching", written_is_received)],
     "5": [
-        ("tidings.model.attribute", any_name_is_taken),
+        ("tidings.model.domain", any_name_is_taken),
         ("tidings.service.driver.domain_stream", nothing_is_set_aside),
     ],
     "6": [("tidings.service.gateway.subscription_changes", everything_waits_at_the_start)],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tidings.filter.compile.compiler import compile_filters
-from tidings.matching.analysis.similar_order import groups_of, order_of
+from tidings.matching.analysis.rectangle_forest import groups_of, order_of
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Attribute, Domain
 from tidings.testing import workloads

@@ -10,8 +10,8 @@ from lxml import etree
 
 from tidings.errors import EventError
 from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
-from tidings.xml.namespaces import with_uris
-from tidings.xml.node_text import selected_nodes
+from tidings.xml.path_meaning import selected_nodes
+from tidings.xml.path_parser import with_uris
 
 
 def judged(text: str, path: str) -> list[str]:
