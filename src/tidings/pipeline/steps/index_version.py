@@ -136,8 +136,11 @@ class OneVersion:
     shards_kept: int | None = None  # loaded at a time in a worker that serves one partition after the other
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[IndexVersion, pa.RecordBatch]]:
-        key = (self.files.names, self.files.reads)
-        yield _kept(key, lambda: IndexVersion(self.files, None, shards_kept=self.shards_kept)), batch
+        def make() -> IndexVersion:
+            return IndexVersion(self.files, None, shards_kept=self.shards_kept)
+
+        names = self.files.names  # no other build has files of these names
+        yield _kept((names, self.files.reads), make) if names else make(), batch
 
 
 @dataclass(frozen=True)
