@@ -17,8 +17,8 @@ from tidings import pipeline
 from tidings.matching.matcher import Matcher
 from tidings.model.event import read_events
 from tidings.pipeline import PipelineError
-from tidings.pipeline.steps.combine_step import combine
-from tidings.pipeline.steps.match_tasks import Task
+from tidings.pipeline.steps.combine_step import CombineTask, combine
+from tidings.pipeline.steps.index_version import OneVersion, VersionFiles
 from tidings.pipeline.steps.route_step import RouteTask, routed_once, routed_to_each, send
 from tidings.systems import View, view_from_dict
 from tidings.systems.interface import placements
@@ -81,7 +81,7 @@ def test_the_load_of_every_partition_is_the_one_that_the_law_predicts(given: Giv
     if view.visits <= 1:
         routed = routed_once(given.events, view, domain)
     else:
-        routed = routed_to_each(given.events, RouteTask(tuple(given.events.columns), view, domain, (), whole=False))
+        routed = routed_to_each(given.events, route_task(given, view))
     counted = routed.groupBy(F.spark_partition_id().alias("p")).count().collect()
     assert {row.p: row["count"] for row in counted} == Counter(visits.partitions.tolist())
 
@@ -127,10 +127,14 @@ def test_a_view_is_in_the_layout_and_a_later_process_routes_by_it(given: Given) 
 # ---------------------------------------------------------------------- visits, without Spark's help
 
 
-def sent(given: Given, view: View, whole: bool = False) -> pa.RecordBatch:
+def route_task(given: Given, view: View, reads: tuple[str, ...] = ()) -> RouteTask:
+    version = OneVersion(VersionFiles({}, reads, view=view, domain=given.workload.domain))
+    return RouteTask(tuple(given.workload.events.column_names), version, view.partitions, reads, combined=True)
+
+
+def sent(given: Given, view: View) -> pa.RecordBatch:
     events = given.workload.events.combine_chunks().to_batches()[0]
-    task = RouteTask(tuple(events.schema.names), view, given.workload.domain, ("c0",), whole)
-    (batch,) = send(task, iter([events]))
+    (batch,) = send(route_task(given, view, ("c0",)), iter([events]))
     return batch
 
 
@@ -139,8 +143,8 @@ def combined(given: Given, batch: pa.RecordBatch, reads: bool = False) -> list[d
     found = pa.array([1] * len(batch), pa.int64())
     with_found = pa.RecordBatch.from_arrays([*batch.columns, found], names=[*batch.schema.names, "matches"])
     names = tuple(given.workload.events.column_names)
-    task = Task(names=names, files={}, reads=names if reads else (), counts=True, string_ids=False)
-    return pa.Table.from_batches(list(combine(task, None, iter([with_found])))).to_pylist()
+    task = CombineTask(names, reads=names if reads else (), counts=True)
+    return pa.Table.from_batches(list(combine(task, iter([with_found])))).to_pylist()
 
 
 def test_visits_are_put_together_to_the_events_as_they_were(given: Given) -> None:
@@ -165,8 +169,7 @@ def test_events_that_are_alike_each_have_their_answer_and_those_whose_hashes_are
     events = given.workload.events.slice(0, 100)
     events = pa.concat_tables([events, events.slice(0, 10)]).combine_chunks()
     names = tuple(events.column_names)
-    task = RouteTask(names, given.view("digests"), given.workload.domain, names, False)
-    (visits,) = send(task, iter(events.to_batches()))
+    (visits,) = send(route_task(given, given.view("digests"), names), iter(events.to_batches()))
     struct: Any = visits.column(visits.num_columns - 1)
     fields = {struct.type.field(i).name: struct.field(i) for i in range(struct.type.num_fields)}
     counts = np.asarray(fields["visits"])

@@ -13,9 +13,9 @@ from tidings.model.domain import Attribute, Domain
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
+from tidings.pipeline.build.build_tasks import indexed
 from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
-from tidings.pipeline.steps.shard_files import indexed
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
 from tidings.pipeline.streams.index_changes import IndexChanges
 from tidings.pipeline.streams.version_files import VersionFeed

@@ -16,13 +16,21 @@ from tidings.model.domain import Attribute, Domain
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
-from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
+from tidings.pipeline.build.build_tasks import indexed
+from tidings.pipeline.build.index_directory import (
+    IndexDirectory,
+    Layout,
+    Manifest,
+    ShardFile,
+    checksum,
+    describe_version,
+)
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.steps.shard_files import indexed
+from tidings.pipeline.steps.index_version import PinnedVersions
+from tidings.pipeline.steps.match_metrics import Measures
+from tidings.pipeline.steps.match_tasks import MatchTask, match_rows
 from tidings.pipeline.streams import index_changes as changes_module
-from tidings.pipeline.streams import versioned_tasks as pinned
 from tidings.pipeline.streams.index_changes import IndexChanges, empty_index
-from tidings.pipeline.streams.version_files import describe_version
 
 DOMAIN = Domain("d", [Attribute("x", "bigint"), Attribute("word", "string")])
 EVENTS = pa.table({"x": pa.array(range(50), pa.int64()), "word": pa.array([f"w{n % 5}" for n in range(50)])})
@@ -60,9 +68,10 @@ def matched(directory: IndexDirectory, number: int, folder: Path) -> list[tuple[
         assert feed.current == number
         string = describe_version(directory, number).manifest.id_type == "string"
         names = (*EVENTS.column_names, "version")
-        task = pinned.PinnedTask(names, str(checkpoint.versions), "key", "version", None, string)
+        versions = PinnedVersions(str(checkpoint.versions), "key", "version")
+        task = MatchTask(names, versions, string_ids=string)
         rows = EVENTS.append_column("version", pa.array([number] * len(EVENTS), pa.int64()))
-        answered = list(pinned.match_pinned(task, iter(rows.combine_chunks().to_batches())))
+        answered = list(match_rows(task, Measures(), iter(rows.combine_chunks().to_batches())))
     finally:
         checkpoint.release()
     lists = [ids for batch in answered for ids in batch.column("subscriptions").to_pylist()]

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.pipeline.streams.failure_search import Suspect, culprits_of
-from tidings.pipeline.streams.shared_versions import Member
+from tidings.pipeline.streams.version_files import Member
 from tidings.service.data.set_aside import SetAside
 
 from ..driver_world import World, eventually

@@ -24,15 +24,17 @@ from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.filter.tree import attributes_of
 from tidings.matching.change.literal_scanner import LiteralScanner
+from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.model.types import Path
 from tidings.pipeline.steps.counted_lists import CONJUNCTIONS, list_rows
-from tidings.pipeline.steps.shard_files import indexed
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.interface import Numbers, View, place
 from tidings.systems.sharding import shards_of
 
+SUFFIX = ".tidings"  # of shard files
 PART_BYTES = 1 << 20
+EVENTS_MIN = 100  # by which the index of a shard is chosen, however small it is
 REJECTS_A_PART = 50_000
 REFUSED = (1 << 31) - 1  # the shard of what cannot be read
 CONJUNCTION_BITS = 40  # conjunctions that one task numbers
@@ -223,6 +225,17 @@ def _saved(subscriptions: pa.Table, task: BuildTask) -> Iterator[bytes]:
         indexed(subscriptions, task.domain, task.sample).save(path)
         with open(path, "rb") as file:
             yield from iter(lambda: file.read(PART_BYTES), b"")
+
+
+def indexed(subscriptions: pa.Table, domain: Domain, sample: pa.Table | None) -> Matcher:
+    """A matcher that has its index, and so can be saved with it: made for events like those of the sample.
+
+    Those are saved with it too. So a small shard is given few: else they would be most of its file.
+    """
+    matcher = Matcher(subscriptions, domain, threads=1)
+    typical = pa.table({}) if sample is None else sample.slice(0, max(EVENTS_MIN, len(subscriptions) // 4))
+    matcher.match(typical, on_error="reject")
+    return matcher
 
 
 def _row(shard: int, kind: str, part: int, data: bytes) -> pa.RecordBatch:

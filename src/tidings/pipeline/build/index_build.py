@@ -23,6 +23,7 @@ from tidings.model.domain import Domain
 from tidings.pipeline.build.build_tasks import (
     BUILT,
     PART_BYTES,
+    SUFFIX,
     BuildTask,
     build_shards,
     list_subscriptions,
@@ -30,7 +31,6 @@ from tidings.pipeline.build.build_tasks import (
 )
 from tidings.pipeline.build.index_directory import Layout, ShardFile
 from tidings.pipeline.build.placement_choice import SAMPLE, Sampled, Wishes, adapted, partitions_for, planned, sampled
-from tidings.pipeline.steps.shard_files import SUFFIX
 from tidings.store.formats import INDEX as FORMAT
 from tidings.systems.interface import View, place, view_to_dict
 from tidings.systems.planner.planner import Plan, Room

@@ -23,9 +23,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import PipelineError
 from tidings.store.formats import INDEX as FORMAT
 from tidings.store.formats import other_format
+
+CHANGES = "changes"  # the layout of a version that holds only what differs from an earlier one
 
 _READ = 1 << 20
 
@@ -181,6 +184,49 @@ class IndexDirectory:
 
     def _unusable(self, error: OSError) -> PipelineError:
         return PipelineError(f"index: cannot use the directory {self.path}: {error.strerror}; give another")
+
+
+@dataclass(frozen=True)
+class PublishedVersion:
+    """A version as it was published: compiled, or as changes to a compiled one."""
+
+    number: int
+    manifest: Manifest
+    base: tuple[int, Layout]  # the compiled version that it is, or differs from
+    changes: Layout | None
+    placed: tuple[str, Layout] | None = None  # the layout of the base that events are routed by, and its name
+
+    @property
+    def subscriptions(self) -> int:
+        return self.manifest.subscriptions
+
+    @property
+    def domain(self) -> Domain:
+        return Domain.from_json(self.manifest.domain)
+
+
+def describe_version(directory: IndexDirectory, number: int, known: PublishedVersion | None = None) -> PublishedVersion:
+    """Reads a version and checks its files, but for those that it shares with `known`."""
+    manifest = directory.manifest(number)
+    changes = directory.layout(number, CHANGES)
+    said = {} if changes is None else changes.view or {}
+    at, name = int(said.get("base", number)), said.get("placed")
+    if known is not None and known.base[0] == at:
+        base = known.base
+        placed = known.placed if known.placed is not None and known.placed[0] == name else None
+    else:
+        layout = directory.layout(at, "replicated")
+        if layout is None:
+            raise PipelineError(
+                f"index: version {at} in {directory.path} was compiled for another placement; a stream needs it "
+                "compiled with placement='replicated'"
+            )
+        base, placed = (at, layout), None
+    if name is not None and placed is None:
+        # Gone where a later version has another View: all subscriptions are in the base's own files as well.
+        found = directory.layout(at, name)
+        placed = None if found is None else (name, found)
+    return PublishedVersion(number, manifest, base, changes, placed)
 
 
 def checksum(path: Path) -> str:

@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from tidings.errors import did_you_mean
 from tidings.model.domain import Domain
 from tidings.model.event import read_events
-from tidings.pipeline.build.build_tasks import read_table
+from tidings.pipeline.build.build_tasks import indexed, read_table
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.steps.shard_files import indexed
+from tidings.pipeline.runtime.spark_workarounds import is_local
 from tidings.systems.interface import PlacementError, View, placement_named, placements
 from tidings.systems.planner.planner import Plan, Room, plan
 from tidings.systems.statistics import Statistics, statistics_of
@@ -115,11 +115,6 @@ def partitions_for(wishes: Wishes, parallelism: int) -> int:
 # ---------------------------------------------------------------------- executors
 
 
-def _is_local(spark: SparkSession) -> bool:
-    master = spark.sparkContext.master or ""
-    return master == "local" or master.startswith("local[")
-
-
 def executor_memory(spark: SparkSession) -> int:
     """Bytes that an executor has for the index, by its configuration; half of a local machine's.
 
@@ -128,7 +123,7 @@ def executor_memory(spark: SparkSession) -> int:
     is counted on, since not every cluster enforces it.
     """
     context = spark.sparkContext
-    if _is_local(spark):
+    if is_local(spark):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     conf, cores = context.getConf(), executor_cores(spark)
     if given := conf.get("spark.executor.pyspark.memory"):
@@ -145,7 +140,7 @@ def executor_memory(spark: SparkSession) -> int:
 def executor_cores(spark: SparkSession) -> int:
     """How many tasks run in an executor at once."""
     context = spark.sparkContext
-    if _is_local(spark):
+    if is_local(spark):
         return context.defaultParallelism
     return int(context.getConf().get("spark.executor.cores") or "1")
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import told_briefly
-from tidings.pipeline.steps.match_step import numbered
+from tidings.pipeline.runtime.spark_workarounds import numbered
 
 
 def positions_matched(events: DataFrame, filter: str, domain: Domain, *, prefix: str) -> npt.NDArray[np.int64]:

@@ -1,8 +1,11 @@
-"""Spark's `format("tidings-notifications")`: matches into a store of notifications, each exactly once.
+"""Spark's `format("tidings-notifications")`: matches into stores of notifications, each exactly once.
 
 Tasks write their matches as Arrow: small ones travel to the driver with the task's result, large ones are
 staged as files beside the store, where tasks see that disk. The commit of a micro-batch loads all of
 them in one transaction, together with how far the query has come; an abort removes what was staged.
+
+The matches of many domains go to the store of each, one transaction a domain. The batch is noted as done when all have
+it: one that is run again, in part or whole, changes nothing where it was loaded before.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,13 +31,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.runtime.worker_garbage import keep_what_is_there
+from tidings.pipeline.runtime.spark_workarounds import freeze_garbage
 from tidings.pipeline.sources.stream_sources import VERSION
-from tidings.store.mailboxes.notifications import LOG, Notifications
-from tidings.store.mailboxes.shared_progress import Work
+from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, Notifications
+from tidings.store.mailboxes.shared_progress import SharedProgress, Work
 
 NO_VERSION = -1  # of a batch without events
 INLINE_BYTES = 1 << 20  # of a task's matches that travel with its result
+STORES_KEPT = 512  # open at a time, in the process that commits
+AT_ONCE = 8  # that are written: what takes long is to have it on the disk
 _MARK = ".staging"  # tells a task that a directory of this name is the driver's
 
 
@@ -63,55 +70,74 @@ def prepare_staging(store: str | os.PathLike[str], query: str) -> None:
         raise PipelineError(f"sink: cannot write to {folder}: {error.strerror}; give a store elsewhere") from error
 
 
+@dataclass(frozen=True)
+class Target:
+    """The store of a query, or the folder of many: `<domain>/mailboxes.sqlite`, with the query's progress beside."""
+
+    path: str
+    query: str
+    progress: str | None = None  # given for a folder of many
+
+    @property
+    def by(self) -> str:
+        """The column that divides positions."""
+        return "source" if self.progress is None else "domain"
+
+    @property
+    def staging(self) -> Path:
+        return staging_directory(self.progress or self.path)
+
+
 class NotificationsSink(DataSource):
-    """Options: `path` of the store, `query` that writes to it, and of a batch its number, `batch`."""
+    """Options: those of a Target, and of a batch its number, `batch`."""
 
     @classmethod
     def name(cls) -> str:
         return "tidings-notifications"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        keep_what_is_there("make a writer")
-        return _StreamWriter(self.options["path"], self.options["query"])
+        freeze_garbage("make a writer")
+        return _StreamWriter(self._target())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return _BatchWriter(self.options["path"], self.options["query"], int(self.options["batch"]))
+        return _BatchWriter(self._target(), int(self.options["batch"]))
+
+    def _target(self) -> Target:
+        return Target(self.options["path"], self.options["query"], self.options.get("progress"))
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, path: str, query: str) -> None:
-        self._path = path
-        self._query = query
+    def __init__(self, target: Target) -> None:
+        self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
-        return stage(iterator, self._path, self._query)
+        return stage(iterator, self._target)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        load(messages, self._path, self._query, batchId)
+        load(messages, self._target, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         discard(messages)
 
 
 class _BatchWriter(DataSourceArrowWriter):
-    def __init__(self, path: str, query: str, batch: int) -> None:
-        self._path = path
-        self._query = query
+    def __init__(self, target: Target, batch: int) -> None:
+        self._target = target
         self._batch = batch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]
-        return stage(iterator, self._path, self._query)
+        return stage(iterator, self._target)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        load(messages, self._path, self._query, self._batch)
+        load(messages, self._target, self._batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         discard(messages)
 
 
-def stage(batches: Iterator[pa.RecordBatch], store: str, query: str, *, by: str = "source") -> Staged:
+def stage(batches: Iterator[pa.RecordBatch], target: Target) -> Staged:
     """On an executor: keep what has matches, and note how far the events of each source or domain reach."""
-    staged, kept = Staged(), []
+    staged, kept, by = Staged(), list[Any](), target.by
     for batch in batches:
         table: Any = pa.Table.from_batches([batch])
         staged.versions.update(pc.unique(table[VERSION]).to_pylist())
@@ -130,9 +156,8 @@ def stage(batches: Iterator[pa.RecordBatch], store: str, query: str, *, by: str 
             kept.append(matched.select([by, "position", "subscriptions"]))
     if kept:
         table = pa.concat_tables(kept)
-        folder = staging_directory(store)
-        if table.nbytes > INLINE_BYTES and _is_drivers(folder, query):
-            path = folder / f"{secrets.token_hex(8)}.arrow"
+        if table.nbytes > INLINE_BYTES and _is_drivers(target.staging, target.query):
+            path = target.staging / f"{secrets.token_hex(8)}.arrow"
             with pa.ipc.new_file(str(path), table.schema) as writer:
                 writer.write_table(table)
             staged.file = str(path)
@@ -141,7 +166,7 @@ def stage(batches: Iterator[pa.RecordBatch], store: str, query: str, *, by: str 
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
             staged.data = sink.getvalue().to_pybytes()
-    keep_what_is_there("stage")
+    freeze_garbage("stage")
     return staged
 
 
@@ -151,13 +176,50 @@ def _is_drivers(folder: Path, query: str) -> bool:
     return False
 
 
-def load(messages: list[WriterCommitMessage | None], store: str, query: str, batch: int) -> None:
-    """On the driver: all that the tasks of a micro-batch wrote, in one transaction."""
+def load(messages: list[WriterCommitMessage | None], target: Target, batch: int) -> None:
+    """On the driver: load all that the tasks of a micro-batch wrote."""
     written = Written.of(messages, batch)
-    # A batch without events is noted too: Spark counts it as done, and the store is compared with that at a restart.
-    _opened(store).load(written.matches(), query=query, batch=batch, version=written.version, reached=written.reached)
+    if target.progress is None:
+        # A batch without events is noted too: Spark counts it as done, and a restart compares the store with that.
+        _load(Path(target.path), written.matches(), written, target.query, batch, written.reached)
+    else:
+        _load_each(written, target, batch)
+        with SharedProgress(target.progress) as noted:
+            noted.note(target.query, batch, max(written.reached.values(), default=None), written.work)
     discard(messages)
-    keep_what_is_there("load")
+    _close_some()
+    freeze_garbage("load")
+
+
+def _load_each(written: Written, target: Target, batch: int) -> None:
+    """Load the matches of each domain into its own store."""
+    by_domain: dict[str, list[pa.Table]] = {}
+    for table in written.matches():
+        domains: list[Any] = pc.unique(table["domain"]).to_pylist()
+        for domain in domains:
+            mine: Any = table.filter(pc.equal(table["domain"], pa.scalar(domain)))
+            by_domain.setdefault(domain, []).append(mine.select(["position", "subscriptions"]))
+
+    def load_one(domain: str) -> None:
+        path = Path(target.path) / domain / "mailboxes.sqlite"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reached = {LOG: written.reached[domain]}
+        _load(path, by_domain[domain], written, target.query, batch, reached, max_waiting=MAX_WAITING)
+
+    list(_threads().map(load_one, by_domain))
+
+
+def _load(
+    path: Path,
+    matches: Iterable[pa.Table],
+    written: Written,
+    query: str,
+    batch: int,
+    reached: dict[str, int],
+    max_waiting: int | None = None,
+) -> None:
+    store = _opened(path, max_waiting)
+    store.load(matches, query=query, batch=batch, version=written.version, reached=reached)
 
 
 @dataclass(frozen=True)
@@ -203,22 +265,36 @@ def discard(messages: list[WriterCommitMessage | None]) -> None:
             Path(message.file).unlink(missing_ok=True)
 
 
-_stores: dict[str, tuple[Any, Notifications]] = {}
+_stores: OrderedDict[Path, tuple[tuple[int, int], Notifications]] = OrderedDict()  # the least recently used first
+_pool: ThreadPoolExecutor | None = None
 
 
-def _opened(path: str) -> Notifications:
-    """The store, opened once in the process that commits, which lives as long as the query."""
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    _pool = _pool or ThreadPoolExecutor(AT_ONCE, "tidings-load")
+    return _pool
+
+
+def _opened(path: Path, max_waiting: int | None) -> Notifications:
+    """A store, opened once in the process that commits, and again if the file is another than before."""
     known = _stores.get(path)
     if known is not None:
         with contextlib.suppress(OSError):
             if known[0] == _inode(path):
+                _stores.move_to_end(path)
                 return known[1]
         known[1].close()
-    opened = Notifications(path)
+    opened = Notifications(path, max_waiting=max_waiting)
     _stores[path] = (_inode(path), opened)
     return opened
 
 
-def _inode(path: str) -> tuple[int, int]:
+def _close_some() -> None:
+    while len(_stores) > STORES_KEPT:
+        _, (_, store) = _stores.popitem(last=False)
+        store.close()
+
+
+def _inode(path: Path) -> tuple[int, int]:
     found = os.stat(path)
     return found.st_dev, found.st_ino

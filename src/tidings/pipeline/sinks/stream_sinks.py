@@ -22,11 +22,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidings.errors import EventError
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
-from tidings.pipeline.runtime.data_sources import register
+from tidings.pipeline.runtime.spark_workarounds import register
 from tidings.pipeline.sinks.store_sink import NotificationsSink, prepare_staging
 from tidings.pipeline.sources.stream_sources import VERSION, kafka_told
 from tidings.pipeline.streams.checkpoint import Checkpoint
 from tidings.store.mailboxes.notifications import Notifications
+from tidings.store.mailboxes.shared_progress import SharedProgress
 
 _OWNER = "_tidings.json"  # Spark's readers do not see what begins so
 
@@ -115,6 +116,36 @@ def _compare(store: Notifications, checkpoint: Checkpoint) -> None:
         f"sink: {store.path} does not belong to {checkpoint.path}: {problem}; give those that belong together, or "
         "recover: go on, with a new checkpoint, after the last position that the store knows"
     )
+
+
+@dataclass(frozen=True)
+class SharedSink:
+    """The mailboxes of many domains, for a stream that they share."""
+
+    folder: Path  # has one for each domain, by its key
+    progress: Path
+
+    def describe(self) -> str:
+        return f"mailboxes:{self.folder.absolute()}"
+
+    def prepare(self, checkpoint: Checkpoint) -> None:
+        """Raise CheckpointError if the checkpoint is of another time than what was loaded."""
+        with SharedProgress(self.progress) as progress:
+            loaded = progress.last_batch(checkpoint.query)
+        done, planned = checkpoint.last_committed, checkpoint.last_planned
+        if loaded is not None and (planned is None or loaded > planned):
+            problem = f"batch {loaded} was loaded, and the checkpoint has come to {planned}: it is an old copy"
+        elif done is not None and (loaded is None or loaded < done):
+            problem = f"batch {loaded} was loaded, and the checkpoint has come to {done}: the mailboxes are an old copy"
+        else:
+            prepare_staging(self.progress, checkpoint.query)
+            return
+        raise CheckpointError(f"sink: {self.progress} does not belong to {checkpoint.path}: {problem}")
+
+    def stream(self, matched: DataFrame, checkpoint: Checkpoint) -> DataStreamWriter:
+        options = {"path": str(self.folder.absolute()), "progress": str(self.progress.absolute())}
+        register(matched.sparkSession, NotificationsSink)
+        return matched.writeStream.format(NotificationsSink.name()).options(**options, query=checkpoint.query)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@
 Rows have `position`, `time` (of the append), `subscriptions_version`, and the domain's attributes; without
 a domain `domain`, `source`, `id`, `type`, and `event`, the JSON as published.
 
+With `pages`, rows are the log's pages as they were appended, of all domains in the version of the subscriptions.
+Domains have attributes of their own, so their events fit no common schema: the task that matches decodes them.
+
 A stream's offset is {"log": position, "subscriptions": version}. Spark writes it down before a batch
 runs, so that a batch that is run again, after whatever crash, is the same events against the same version.
 """
@@ -13,10 +16,15 @@ runs, so that a batch that is run again, after whatever crash, is the same event
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import time
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -31,8 +39,7 @@ from tidings.model.domain import Domain
 from tidings.model.types import DataType, quote_name, struct
 from tidings.pipeline.build.index_directory import IndexDirectory
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.runtime.data_sources import register
-from tidings.pipeline.runtime.worker_garbage import keep_what_is_there
+from tidings.pipeline.runtime.spark_workarounds import freeze_garbage, register
 from tidings.pipeline.sources.version_gate import Ends, Gate
 from tidings.store.log.log_files import EVENTS
 from tidings.store.log.log_reader import Domains, LogReader
@@ -48,10 +55,19 @@ _RAW = ("domain", "source", "id", "type", "event")
 _OPTIONS = {
     name.lower(): name
     for name in (
-        "path", "domain", "subscriptions", "startingPosition", "endingPosition", "maxEventsPerTrigger",
-        "eventsPerPartition", "onError", "prefix", "carry", "gate", "waitMilliseconds",
+        *("path", "domain", "subscriptions", "startingPosition", "endingPosition", "maxEventsPerTrigger"),
+        *("eventsPerPartition", "onError", "prefix", "carry", "gate", "waitMilliseconds", "pages"),
     )
-}  # fmt: skip
+}
+
+PAGES_A_BATCH = 1_000
+PAGE_FIELDS = ("first", "count", "domain", "time", "checksum", "length", "keys", "events", "attributes")
+_PAGE_TYPES = ("BIGINT", "BIGINT", "STRING", "BIGINT", "BIGINT", "BIGINT", "BINARY", "BINARY", "BINARY")
+# A page may reach beyond the range that is read: only the positions [start, end) of it count.
+_PAGES = ", ".join(
+    ["subscriptions_version BIGINT", "start BIGINT", "end BIGINT"]
+    + [f"{name} {type_}" for name, type_ in zip(PAGE_FIELDS, _PAGE_TYPES, strict=True)]
+)
 
 
 def read_log(
@@ -93,19 +109,22 @@ def stream_log(
     carry: bool = False,
     gate: Gate | None = None,
     wait_seconds: float = 0.0,
+    pages: bool = False,
 ) -> DataFrame:
     """The events as they come, as a streaming DataFrame: see `read_log`.
 
     `start` counts for a new query; one with a checkpoint goes on where it was. `subscriptions` is the
     directory of an index, whose current version each micro-batch is given; `gate` holds events back until that
-    version covers the catalogue as it was when they were appended. Where there is nothing to plan, the source
-    looks again for so long as `wait_seconds`, which is far cheaper than to have Spark ask again.
+    version covers the catalogue as it was when they were appended. If there is nothing to plan, the source looks
+    again for as long as `wait_seconds`, which is far cheaper than to have Spark ask again. With `pages`, rows are
+    pages of the domains in the version.
     """
     given = {
         "startingPosition": _written(start),
         "maxEventsPerTrigger": _written(max_events_per_trigger),
         "gate": None if gate is None else gate.to_option(),
         "waitMilliseconds": _written(round(wait_seconds * 1000) or None),
+        "pages": "true" if pages else None,
     }
     options = given | _options(directory, domain, subscriptions, on_error, prefix, carry)
     register(spark, LogSource)
@@ -144,13 +163,17 @@ class LogSource(DataSource):
         return "tidings-log"
 
     def schema(self) -> str:
-        return LogReading(self.options).schema()
+        return self._reading().schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return LogBatchReader(LogReading(self.options), schema)
+        return LogBatchReader(self._reading(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return LogStreamReader(LogReading(self.options), schema)
+        return LogStreamReader(self._reading(), schema)
+
+    def _reading(self) -> LogReading:
+        pages = _choice(self.options, "pages", "false", "true") == "true"
+        return PageReading(self.options) if pages else LogReading(self.options)
 
 
 class LogReading:
@@ -268,7 +291,7 @@ class LogReading:
                 [column if column.type == field.type else column.cast(field.type) for column, field in fitting],
                 schema=schema,
             )
-        keep_what_is_there("read a log")
+        freeze_garbage("read a log")
 
     def _columns(self, pages: Iterator[Page], part: PositionRange) -> Iterator[list[Any]]:
         if self.domain is None:
@@ -278,6 +301,36 @@ class LogReading:
         on_error: Literal["raise", "reject"] = "reject" if self.reject else "raise"
         for read in attribute_columns(pages, self.domain, part.start, part.end, on_error=on_error):
             yield [read.position, read.time, *read.attributes.columns, *([read.rejected] if self.reject else [])]
+
+
+class PageReading(LogReading):
+    """Reads whole pages, of the domains that a version of the subscriptions has."""
+
+    def schema(self) -> str:
+        return _PAGES
+
+    def domains(self, version: int) -> Domains:
+        assert self.subscriptions is not None
+        return _members(self.subscriptions, version)
+
+    def read(self, part: PositionRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        given = self.pages(part)
+        while pages := list(islice(given, PAGES_A_BATCH)):
+            rows = [(part.version, part.start, part.end, *attrgetter(*PAGE_FIELDS)(page)) for page in pages]
+            columns: Any = zip(zip(*rows, strict=True), schema, strict=True)
+            yield pa.RecordBatch.from_arrays([pa.array(column, field.type) for column, field in columns], schema=schema)
+        freeze_garbage("read a log")
+
+
+def read_members(path: Path) -> dict[str, str]:
+    """Reads the file of each domain in a version of a stream that many share, by the domain's key."""
+    members: dict[str, str] = json.loads(path.read_text())["members"]
+    return members
+
+
+@lru_cache(8)
+def _members(versions: str, version: int) -> frozenset[str]:
+    return frozenset(read_members(Path(versions) / f"{version}.json"))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""What an event found at several partitions, put together: the last step of placements that visit more than one.
+"""Put together what an event found at several partitions: the last step of placements that visit more than one.
 
-All visits of an event come to one task. They are known by the task that sent them and a hash of what
-filters read of the event. Events that are alike in all of that are interchangeable: they make the same visits
-and find the same, so one of them is looked at, and all have the answer. Whether they are alike is checked, for
-hashes can be; and that no visit is missing, so that what cannot be right is an error and not a match too few.
+All visits of an event come to one task. They are known by the task that sent them and a hash of what filters read of
+the event. Events that are alike in all of that are interchangeable: they make the same visits and find the same, so one
+of them is looked at for all. Whether they are alike is checked, since hashes can collide; and so is that no visit is
+missing: then the job fails, instead of losing a match.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.steps.match_tasks import Task, pieces, with_column
+from tidings.pipeline.steps.match_tasks import with_column, with_lists
 from tidings.systems.geometry.line_positions import ranges
 from tidings.systems.interface import Numbers
 
@@ -35,7 +35,17 @@ class _Kinds:
     kind_of: Numbers  # of each of those
 
 
-def combine(task: Task, settle: Settle | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True)
+class CombineTask:
+    """What a worker has to know to put visits together."""
+
+    names: tuple[str, ...]  # of the events' columns
+    reads: tuple[str, ...]  # the columns that filters read
+    counts: bool  # the number of matches, in place of their ids
+    settle: Settle | None = None  # what decides which of the found numbers are matches; None: all are ids that match
+
+
+def combine(task: CombineTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One row for each event. The last columns of the rows that come are the visit, and what was found."""
     given = [batch for batch in batches if len(batch)]
     if not given:
@@ -49,15 +59,15 @@ def combine(task: Task, settle: Settle | None, batches: Iterator[pa.RecordBatch]
     kind_of_look = np.repeat(np.arange(count), np.diff(kinds.starts))
     unfit = np.zeros(count, bool)
     unfit[kind_of_look[np.asarray(looked.is_null())]] = True
-    if task.counts and settle is None:
+    if task.counts and task.settle is None:
         counts = np.bincount(kind_of_look, np.asarray(looked.fill_null(0)), count).astype(np.int64)
         yield _counted(events, counts[kinds.kind_of], unfit[kinds.kind_of])
         return
     sizes = np.asarray(pc.list_value_length(looked).fill_null(0))
     rows, ids = np.repeat(kind_of_look, sizes), looked.flatten()
-    if settle is not None:
+    if task.settle is not None:
         first = np.searchsorted(kinds.kind_of, np.arange(count))
-        rows, ids = settle(events.take(first), rows, ids)
+        rows, ids = task.settle(events.take(first), rows, ids)
     counts = np.bincount(rows, minlength=count)
     if task.counts:
         yield _counted(events, counts[kinds.kind_of], unfit[kinds.kind_of])
@@ -77,11 +87,7 @@ def _listed(
     if len(kind_of) > len(counts):  # some are alike: their ids are written for each
         _, at = ranges(begins[kind_of], counts[kind_of])
         ids, begins = ids.take(pa.array(at)), np.concatenate([[0], np.cumsum(counts[kind_of])])
-    for start, end in pieces(begins, ids):
-        offsets: Any = pa.array((begins[start : end + 1] - begins[start]).astype(np.int32))
-        mask = pa.array(unfit[start:end]) if unfit[start:end].any() else None
-        lists = pa.ListArray.from_arrays(offsets, ids.slice(begins[start], begins[end] - begins[start]), mask=mask)
-        yield with_column(events.slice(start, end - start), lists, "subscriptions")
+    yield from with_lists(events, begins, ids, unfit, "subscriptions")
 
 
 def _one(column: Any) -> Any:

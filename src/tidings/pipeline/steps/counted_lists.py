@@ -11,7 +11,7 @@ that only what matches is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -26,7 +26,8 @@ from tidings.matching.batch_columns import Columns, Mask
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.model.event import EventBatch
-from tidings.pipeline.steps.match_tasks import Task, consulted, pieces, with_column
+from tidings.pipeline.steps.index_version import consulted
+from tidings.pipeline.steps.match_tasks import with_lists
 from tidings.pipeline.steps.route_step import read_rows
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.geometry.line_positions import ranges
@@ -101,43 +102,41 @@ def _decided(filters: FilterTable, placed: Placed, view: View) -> Any:
 
 @dataclass(frozen=True)
 class ListTask:
-    task: Task
+    """What a worker has to know to look events up in lists."""
+
+    names: tuple[str, ...]  # of the events' columns
+    files: Mapping[int, str]  # of the lists, by shard
+    reads: tuple[str, ...]  # the columns that filters read
     view: View
     domain: Domain
 
 
-def look_up(given: ListTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def look_up(task: ListTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The visits with the conjunctions that their lists name; NULL for an event that does not fit the domain."""
     for batch in batches:
         sent = pa.RecordBatch.from_arrays(batch.columns, names=[f"_{i}" for i in range(batch.num_columns)])
         for start in range(0, len(batch), EVENTS_AT_ONCE):
             part = sent.slice(start, EVENTS_AT_ONCE)
-            offsets, numbers, unfit = _looked_up(given, part)
-            for first, end in pieces(offsets, numbers):
-                lists = pa.ListArray.from_arrays(
-                    pa.array((offsets[first : end + 1] - offsets[first]).astype(np.int32)),
-                    numbers.slice(offsets[first], offsets[end] - offsets[first]),
-                    mask=pa.array(unfit[first:end]) if unfit[first:end].any() else None,
-                )
-                yield with_column(part.slice(first, end - first), lists, "found")
+            yield from with_lists(part, *_looked_up(task, part), "found")
 
 
-def _looked_up(given: ListTask, batch: pa.RecordBatch) -> tuple[Numbers, Any, Mask]:
+def _looked_up(task: ListTask, batch: pa.RecordBatch) -> tuple[Numbers, Any, Mask]:
     """For each visit the conjunctions that its lists name, from one offset to the next; and which events do not fit."""
-    task = given.task
     *columns, visit = cast(list[Any], batch.columns)
     named = pa.RecordBatch.from_arrays(columns, names=list(task.names))
-    events, unfit = read_rows(named, given.domain, [*(path[0] for path in given.view.paths), *task.reads])
-    routed = route(events, given.view)
+    events, unfit = read_rows(named, task.domain, [*(path[0] for path in task.view.paths), *task.reads])
+    routed = route(events, task.view)
     rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for shard, mine in consulted(visit.field("shards")):
         if shard not in task.files:
             continue
-        if channel_of_shard(shard) == len(given.view.paths):
-            event, conjunctions = _matched(_catch_all(task.files[shard], given.domain), mine, named.select(task.reads))
+        if channel_of_shard(shard) == len(task.view.paths):
+            event, conjunctions = _matched(
+                _catch_all(task.files[shard], task.domain), mine, named.select(list(task.reads))
+            )
         else:
-            held = _list(task.files[shard], given.domain)
-            event, conjunctions = _listed(held, channel_of_shard(shard), mine, events, routed, given.view)
+            held = _list(task.files[shard], task.domain)
+            event, conjunctions = _listed(held, channel_of_shard(shard), mine, events, routed, task.view)
         rows.append(event)
         found.append(conjunctions)
     event = np.concatenate(rows)

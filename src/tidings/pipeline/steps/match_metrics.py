@@ -1,7 +1,7 @@
-"""What matching took, counted where it runs and gathered by Spark: beside what the planner expected.
+"""What matching takes, counted where it runs and summed by Spark, to compare with what the planner expected.
 
-Of every shard: looks of events into it, candidates that were verified, nanoseconds; and of all together, events. Tasks
-that Spark runs again count again: a measure is of work done, not of events matched.
+For every shard: lookups of events in it, candidates that were verified, nanoseconds; and for all together, events and
+matches. Tasks that Spark runs again count again: a measure is of work done.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from tidings.systems.interface import view_from_dict
 from tidings.systems.planned import placement as planned
 from tidings.systems.sharding import channel_of_shard
 
-Counts = dict[int, tuple[int, int, int]]  # by shard: looks, candidates, nanoseconds
+Counts = dict[int, tuple[int, int, int]]  # by shard: lookups, candidates, nanoseconds
 
-EVENTS = -1  # in place of a shard: the events that were matched
+EVENTS = -1  # in place of a shard: the events that were matched, and their matches
+DELTA = -2  # in place of a shard: the files of what was put in since the base was compiled
 
 
 def measured_lines(placement: str, layout: Layout, counts: Counts) -> list[str]:
-    """What was counted under a placement, for each of its classes: beside what the plan expected of an event."""
+    """Returns what was counted under a placement, a line for each of its classes."""
     view = None if layout.view is None else view_from_dict(layout.view)
     parts = view.parts if isinstance(view, planned.View) else [view]
     bases = view.bases if isinstance(view, planned.View) else np.array([0, 1 << 30])
@@ -59,7 +60,7 @@ class _Sums(AccumulatorParam[Counts]):
 
 @dataclass(frozen=True)
 class Measures:
-    """Counters of one layout; without a sum, nothing is counted."""
+    """Counters of one layout or stream; without a sum, nothing is counted."""
 
     sum: Accumulator[Counts] | None = None
 
@@ -70,12 +71,24 @@ class Measures:
 
     @property
     def counts(self) -> Counts:
-        return {} if self.sum is None else self.sum.value
+        return {} if self.sum is None else dict(self.sum.value)
 
-    def saw(self, events: int) -> None:
-        """Count events, each once, however many shards it looks into."""
+    @property
+    def events(self) -> int:
+        return self.counts.get(EVENTS, (0, 0, 0))[0]
+
+    @property
+    def matches(self) -> int:
+        return self.counts.get(EVENTS, (0, 0, 0))[1]
+
+    @property
+    def candidates(self) -> int:
+        return sum(counts[1] for shard, counts in self.counts.items() if shard != EVENTS)
+
+    def saw(self, events: int, matches: int = 0) -> None:
+        """Count events, each once, however many shards it consults, and matches."""
         if self.sum is not None:
-            self.sum.add({EVENTS: (events, 0, 0)})
+            self.sum.add({EVENTS: (events, matches, 0)})
 
     @contextmanager
     def matching(self, shard: int, matcher: Matcher, events: int) -> Iterator[None]:

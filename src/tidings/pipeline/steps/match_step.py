@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -13,16 +14,19 @@ from tidings.errors import EventError
 from tidings.model.domain import path_text
 from tidings.pipeline.build.compiled_index import Index
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.index_directory import Layout
 from tidings.pipeline.build.placement_choice import AUTO, Wishes, checked_name
-from tidings.pipeline.steps.combine_step import combine
+from tidings.pipeline.runtime.spark_workarounds import numbered
+from tidings.pipeline.steps.combine_step import CombineTask, combine
 from tidings.pipeline.steps.counted_lists import CONJUNCTIONS, Count, ListTask, look_up
-from tidings.pipeline.steps.match_tasks import Task, match_replicated, match_visits
+from tidings.pipeline.steps.index_version import OneVersion, VersionFiles
+from tidings.pipeline.steps.match_metrics import Measures
+from tidings.pipeline.steps.match_tasks import MatchTask, match_rows, match_visits
 from tidings.pipeline.steps.route_step import RouteTask, routed_once, routed_to_each
 from tidings.systems.interface import view_from_dict
 
 Output = Literal["ids", "pairs", "counts"]
 
+SHARDS_KEPT = 16  # loaded at a time in a worker that serves one partition after the other
 _COMBINERS = 4  # tasks a core that put visits together: each holds its events in memory
 
 _ADDED = {"ids": {"subscriptions"}, "pairs": {"subscriptions", "subscription"}, "counts": {"matches"}}
@@ -47,61 +51,70 @@ def match(
     _check(events, placement, output)
     index = subscriptions if isinstance(subscriptions, Index) else Index(subscriptions, None, Wishes())
     manifest, layout = index.compiled_for(events.schema, None if domain is None else domain_of(domain), placement)
-    task = Task(
-        names=tuple(events.columns),
-        files={file.shard: file.name for file in layout.files},
+    files = VersionFiles(
+        base={file.shard: file.name for file in layout.files},
         reads=tuple(dict.fromkeys(path[0] for path in manifest.reads)) or tuple(events.columns[:1]),
-        counts=output == "counts",
+        view=None if layout.view is None else view_from_dict(layout.view),
+        domain=index.domain,
+    )
+    task = MatchTask(
+        names=tuple(events.columns),
+        versions=OneVersion(files, None if files.view is None else SHARDS_KEPT),
         string_ids=manifest.id_type == "string",
+        counts=output == "counts",
     )
     added = T.StructField("matches", T.LongType())
     if output != "counts":
         ids = T.StringType() if task.string_ids else T.LongType()
         added = T.StructField("subscriptions", T.ArrayType(ids, containsNull=False))
     schema = T.StructType([*events.schema.fields, added])
-    matched = _matched(events, index, layout, task, schema, output)
-    return pairs(matched) if output == "pairs" else matched
-
-
-def _matched(
-    events: DataFrame, index: Index, layout: Layout, task: Task, schema: T.StructType, output: Output
-) -> DataFrame:
-    """The events with their matches, or with those of each visit where pairs are asked for."""
     measures = index.measures(layout.placement)
-    if layout.view is None:
-        return numbered(events).mapInArrow(partial(match_replicated, task, measures), schema)
-    view = view_from_dict(layout.view)
-    if view.combine == "any" and view.visits <= 1:
-        routed = routed_once(events, view, index.domain)
-        return numbered(routed).mapInArrow(partial(match_visits, task, measures, False), schema)
-    counts = view.combine == "all"
-    whole = output == "pairs" and not counts
-    routed = routed_to_each(events, RouteTask(task.names, view, index.domain, task.reads, whole))
-    if whole:
-        return numbered(routed).mapInArrow(partial(match_visits, task, measures, False), schema)
-    found = T.StructField("found", T.ArrayType(T.LongType(), False)) if counts else schema.fields[-1]
-    between = T.StructType([*numbered(routed).schema.fields, found])
-    if counts:
-        step: Any = partial(look_up, ListTask(task, view, index.domain))
-        settle = Count(task.files.get(CONJUNCTIONS), index.domain, task.reads, task.string_ids)
+    if files.view is None:
+        return _shown(numbered(events).mapInArrow(partial(match_rows, task, measures), schema), output)
+    if files.view.combine == "any" and (files.view.visits <= 1 or output == "pairs"):
+        routed = _routed(events, files, task, combined=False)
+        return _shown(numbered(routed).mapInArrow(partial(match_visits, task, measures), schema), output)
+    return _shown(_combined(events, files, task, measures, schema), output)
+
+
+def _routed(events: DataFrame, files: VersionFiles, task: MatchTask, *, combined: bool) -> DataFrame:
+    """Every event where its View sends it."""
+    assert files.view is not None
+    assert files.domain is not None
+    if not combined and files.view.visits <= 1:
+        return routed_once(events, files.view, files.domain)
+    return routed_to_each(events, RouteTask(task.names, task.versions, files.view.partitions, files.reads, combined))
+
+
+def _combined(
+    events: DataFrame, files: VersionFiles, task: MatchTask, measures: Measures, schema: T.StructType
+) -> DataFrame:
+    """The events with what all their visits found together."""
+    assert files.view is not None
+    assert files.domain is not None
+    routed = _routed(events, files, task, combined=True)
+    if files.view.combine == "all":
+        found = T.StructField("found", T.ArrayType(T.LongType(), False))
+        step: Any = partial(look_up, ListTask(task.names, files.base, files.reads, files.view, files.domain))
+        settle = Count(files.base.get(CONJUNCTIONS), files.domain, files.reads, task.string_ids)
     else:
-        step, settle = partial(match_visits, task, measures, True), None
-    seen = numbered(routed).mapInArrow(step, between)
+        found, step, settle = schema.fields[-1], partial(match_visits, replace(task, goes_on=True), measures), None
+    between = T.StructType([*routed.schema.fields, found])
+    seen = routed.mapInArrow(step, between)
     tasks = _COMBINERS * events.sparkSession.sparkContext.defaultParallelism
     visit = F.col(between.names[-2])
     gathered = seen.repartitionById(tasks, F.pmod(F.xxhash64(visit["task"], visit["event"]), F.lit(tasks)).cast("int"))
-    return gathered.mapInArrow(partial(combine, task, settle), schema)
+    return gathered.mapInArrow(partial(combine, CombineTask(task.names, files.reads, task.counts, settle)), schema)
+
+
+def _shown(matched: DataFrame, output: Output) -> DataFrame:
+    return pairs(matched) if output == "pairs" else matched
 
 
 def pairs(matched: DataFrame) -> DataFrame:
     """One row for each match, from events with their arrays of subscriptions."""
     columns = [F.col(path_text((name,))) for name in matched.columns if name != "subscriptions"]
     return matched.select(*columns, F.explode("subscriptions").alias("subscription"))
-
-
-def numbered(events: DataFrame) -> DataFrame:
-    """With numbers for names: PySpark looks the columns of `mapInArrow` up by name, and trips over dots and quotes."""
-    return events.toDF(*(f"_{number}" for number in range(len(events.columns))))
 
 
 def _check(events: DataFrame, placement: str, output: str) -> None:

@@ -1,133 +1,143 @@
-"""What tasks do to match: Arrow batches of events in, the same with their matches out."""
+"""What tasks do to match: Arrow batches of events in, the same with their matches out. Batch and stream alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidings.matching.matches import Matches
-from tidings.model.event import Reject
-from tidings.pipeline.runtime.worker_garbage import keep_what_is_there
+from tidings.pipeline.runtime.spark_workarounds import freeze_garbage
+from tidings.pipeline.steps.index_version import NOTHING, Aside, IndexVersion, Versions
 from tidings.pipeline.steps.match_metrics import Measures
-from tidings.pipeline.steps.shard_files import enough_memory, load_shards
 
 OUTPUT_BYTES = 16 << 20  # of ids in one batch; Arrow's lists end at 2 GiB, and the JVM holds a batch whole
-SHARDS_KEPT = 16  # loaded in a worker that serves one partition after the other
+VISIT = "_tidings_visit"  # the column that says where an event goes, and which shards it consults there
 
 
 @dataclass(frozen=True)
-class Task:
+class MatchTask:
     """What a worker has to know: small, since it travels with every task."""
 
     names: tuple[str, ...]  # of the events' columns
-    files: Mapping[int, str]  # of the shards that are not empty
-    reads: tuple[str, ...]  # the columns that filters read
-    counts: bool  # of the matches, in place of their ids
+    versions: Versions
     string_ids: bool
+    counts: bool = False  # the number of matches, in place of their ids
+    goes_on: bool = False  # visits keep all columns, to be combined afterwards
+    keeps: tuple[str, ...] = ()  # else the columns that go on with the matches; all if none is named
+    rejected: str | None = None  # the column that says why an event does not fit its domain, if the source does
+    position: str = "position"  # the column that says which event it is
+    aside: Aside = NOTHING  # what is left out
 
 
-def match_replicated(task: Task, measures: Measures, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Match every event against every shard."""
+def match_rows(task: MatchTask, measures: Measures, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Match every event against all subscriptions of its version."""
     for given in batches:
         batch = pa.RecordBatch.from_arrays(given.columns, names=list(task.names))
-        events = batch.select(list(task.reads))
-        found = []
-        with enough_memory():
-            matchers = load_shards(list(task.files.values()), kept=len(task.files))
-            for shard, matcher in zip(task.files, matchers, strict=True):
-                with measures.matching(shard, matcher, batch.num_rows):
-                    found.append(matcher.match(events, on_error="reject"))
-        measures.saw(batch.num_rows)
-        yield from answer(batch, found, task)
-    keep_what_is_there("match")
+        for version, rows in task.versions.split(batch):
+            measures.saw(len(rows))
+            yield from _answered(task, rows, version.match, measures)
+    freeze_garbage("match")
 
 
-def match_visits(
-    task: Task, measures: Measures, goes_on: bool, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Match every event against the shards that it consults here; the last column says which, and `goes_on` if so.
+def match_visits(task: MatchTask, measures: Measures, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Match every event against the shards that it consults here, which the last column says.
 
-    They are read from the row: which partition a task works on is nobody's promise once others have
-    coalesced partitions.
+    They are read from the row: which partition a task works on is not certain once others have coalesced partitions.
+    A version without a View is matched whole, wherever its rows come to.
     """
     for given in batches:
-        *columns, visit = cast(list[Any], given.columns)
-        batch = pa.RecordBatch.from_arrays(columns, names=list(task.names))
-        events = batch.select(list(task.reads))
-        found = []
-        for shard, rows in consulted(visit.field("shards")):
-            if shard not in task.files:
-                continue
-            with enough_memory():
-                (matcher,) = load_shards([task.files[shard]], kept=SHARDS_KEPT)
-                with measures.matching(shard, matcher, len(rows)):
-                    mine = events if len(rows) == len(events) else events.take(rows)
-                    found.append(scattered(matcher.match(mine, on_error="reject"), rows, batch.num_rows))
-        measures.saw(_beginning(visit))
-        # PySpark wants the names of the columns on their way: numbers, for it trips over dots and quotes.
-        sent = pa.RecordBatch.from_arrays(given.columns, names=[f"_{i}" for i in range(given.num_columns)])
-        yield from answer(sent if goes_on else batch, found, task)
-    keep_what_is_there("match")
+        batch = pa.RecordBatch.from_arrays(given.columns, names=[*task.names, VISIT])
+        for version, rows in task.versions.split(batch):
+            measures.saw(int(np.asarray(_visit(rows).field("first")).sum()))
+            match = version.match if version.view is None else _by_visit(version)
+            yield from _answered(task, rows, match, measures)
+    freeze_garbage("match")
 
 
-def _beginning(visit: Any) -> int:
-    """How many events make their first visit here, or their only one."""
-    several = visit.type.get_field_index("first")
-    return len(visit) if several < 0 else int(np.asarray(visit.field(several)).sum())
+_Match = Callable[[pa.RecordBatch, Measures], list[Matches]]
 
 
-def consulted(shards: Any) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Each shard that rows consult, with those rows, ascending; from an Arrow column of lists."""
-    numbers = np.asarray(shards.flatten())
-    rows = np.repeat(np.arange(len(shards)), np.diff(np.asarray(shards.offsets)))
-    order = np.argsort(numbers, kind="stable")
-    ends = np.flatnonzero(np.diff(numbers[order])) + 1
-    for part in np.split(order, ends):
-        if len(part):
-            yield int(numbers[part[0]]), rows[part]
+def _by_visit(version: IndexVersion) -> _Match:
+    def match(rows: pa.RecordBatch, measures: Measures) -> list[Matches]:
+        visit = _visit(rows)
+        return version.match_visits(rows, visit.field("shards"), visit.field("first"), measures)
+
+    return match
 
 
-def scattered(matches: Matches, rows: npt.NDArray[np.int64], count: int) -> Matches:
-    """The matches of some rows of a batch, ascending, as those of the whole batch."""
-    if len(rows) == count:
-        return matches
-    counts = np.zeros(count, np.int64)
-    counts[rows] = np.diff(matches.offsets)
-    rejects = [Reject(int(rows[reject.row]), reject.attribute, reject.reason) for reject in matches.rejects]
-    return Matches(np.concatenate([[0], np.cumsum(counts)]), matches.slots, matches.id_columns, rejects)
+def _visit(rows: pa.RecordBatch) -> Any:
+    return rows.column(VISIT)
 
 
-def answer(batch: pa.RecordBatch, found: list[Matches], task: Task) -> Iterator[pa.RecordBatch]:
+def _answered(task: MatchTask, rows: pa.RecordBatch, match: _Match, measures: Measures) -> Iterator[pa.RecordBatch]:
+    """The columns that go on, with what `match` finds; NULL for rows that do not fit their domain or are left out."""
+    fits = _fitting(task, rows)
+    if fits is not None:
+        unfit = _going_on(task, rows.filter(pc.invert(fits)))
+        yield with_column(unfit, pa.nulls(len(unfit), pa.list_(_id_type(task.string_ids))), "subscriptions")
+        rows = rows.filter(fits)
+    if len(rows):
+        found = match(rows, measures)
+        measures.saw(0, sum(map(len, found)))
+        yield from answer(_going_on(task, rows), found, counts=task.counts, string_ids=task.string_ids)
+
+
+def _going_on(task: MatchTask, rows: pa.RecordBatch) -> pa.RecordBatch:
+    if task.goes_on:
+        # PySpark needs the names of the columns on their way: numbers, since it fails on dots and quotes.
+        return pa.RecordBatch.from_arrays(rows.columns, names=[f"_{i}" for i in range(rows.num_columns)])
+    return rows.select(list(task.keeps or task.names))
+
+
+def _fitting(task: MatchTask, rows: pa.RecordBatch) -> Any:
+    """Which rows are matched: those that fit their domain and are not left out; None if all are."""
+    fits: Any = None
+    if task.rejected is not None:
+        fits = rows.column(task.rejected).is_null()
+    if task.aside.events:
+        kept = pc.invert(task.aside.among(rows.column(task.position)))
+        fits = kept if fits is None else pc.and_(fits, kept)
+    return None if fits is None or pc.all(fits, min_count=0).as_py() else fits
+
+
+def answer(batch: pa.RecordBatch, found: list[Matches], *, counts: bool, string_ids: bool) -> Iterator[pa.RecordBatch]:
     """The batch with what was found for its events in each shard; NULL for an event that does not fit the domain."""
-    counts = np.zeros(batch.num_rows, np.int64)
+    each = np.zeros(batch.num_rows, np.int64)
     for matches in found:
-        counts += np.diff(matches.offsets)
+        each += np.diff(matches.offsets)
     unfit = np.zeros(batch.num_rows, bool)
     unfit[[reject.row for matches in found for reject in matches.rejects]] = True
-    if task.counts:
-        yield with_column(batch, pa.array(counts, mask=unfit if unfit.any() else None), "matches")
+    if counts:
+        yield with_column(batch, pa.array(each, mask=unfit if unfit.any() else None), "matches")
         return
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids = _ids(found, offsets, task.string_ids)
-    for start, end in pieces(offsets, ids):
+    offsets = np.concatenate([[0], np.cumsum(each)])
+    yield from with_lists(batch, offsets, _ids(found, offsets, string_ids), unfit, "subscriptions")
+
+
+def with_lists(
+    batch: pa.RecordBatch, offsets: npt.NDArray[np.int64], values: Any, unfit: npt.NDArray[np.bool_], name: str
+) -> Iterator[pa.RecordBatch]:
+    """The batch with a list for each row, from one offset to the next, in pieces of moderate size; NULL if unfit."""
+    for start, end in _pieces(offsets, values):
         lists = pa.ListArray.from_arrays(
             pa.array((offsets[start : end + 1] - offsets[start]).astype(np.int32)),
-            ids.slice(offsets[start], offsets[end] - offsets[start]),
+            values.slice(offsets[start], offsets[end] - offsets[start]),
             mask=pa.array(unfit[start:end]) if unfit[start:end].any() else None,
         )
-        yield with_column(batch.slice(start, end - start), lists, "subscriptions")
+        yield with_column(batch.slice(start, end - start), lists, name)
 
 
 def _ids(found: list[Matches], offsets: npt.NDArray[np.int64], string_ids: bool) -> Any:
     """The ids of all matches, by event."""
     if not found:
-        return pa.array([], pa.string() if string_ids else pa.int64())
+        return pa.array([], _id_type(string_ids))
     if len(found) == 1:
         return found[0].ids
     places = np.empty(offsets[-1], np.int64)  # of each match among those of all shards, one after the other
@@ -141,7 +151,11 @@ def _ids(found: list[Matches], offsets: npt.NDArray[np.int64], string_ids: bool)
     return pa.concat_arrays([matches.ids for matches in found]).take(pa.array(places))
 
 
-def pieces(offsets: npt.NDArray[np.int64], ids: Any) -> Iterator[tuple[int, int]]:
+def _id_type(string_ids: bool) -> Any:
+    return pa.string() if string_ids else pa.int64()
+
+
+def _pieces(offsets: npt.NDArray[np.int64], ids: Any) -> Iterator[tuple[int, int]]:
     """Ranges of events whose ids take about OUTPUT_BYTES together; those of one event may take more."""
     width = max(1.0, ids.nbytes / max(1, len(ids)))
     piece = (offsets[1:] * width / OUTPUT_BYTES).astype(np.int64)

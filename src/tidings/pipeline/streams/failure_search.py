@@ -30,7 +30,9 @@ import pyarrow.compute as pc
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.streams.shared_versions import Member, read_members
+from tidings.pipeline.sources.log_source import read_members
+from tidings.pipeline.steps.index_version import read_ids, read_version
+from tidings.pipeline.streams.version_files import Member
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.page import Page
 from tidings.store.log.page_decoding import attribute_columns
@@ -279,25 +281,30 @@ def _ranges(events: list[tuple[int, Page]]) -> Iterator[tuple[int, int, list[Pag
 
 def _filters_of(suspect: Suspect) -> pa.Table:
     """The filters of a version, but for those that are left out, as a table with id and filter."""
-    folder = Path(suspect.folder)
-    form = json.loads((folder / f"{suspect.version}.json").read_text())
-    if "members" in form:
-        name = read_members(folder / f"{suspect.version}.json")[suspect.key]
-        rows = Member.from_text((folder / name).read_text()).rows
+    folder, name = Path(suspect.folder), f"{suspect.version}.json"
+    if "members" in json.loads((folder / name).read_text()):
+        rows = Member.from_text((folder / read_members(folder / name)[suspect.key]).read_text()).rows
         columns: dict[str, Any] = {
             "id": pa.array(list(rows), pa.int64()),
             "filter": pa.array(list(rows.values()), pa.string()),
         }
         table = pa.table(columns)
     else:
-        overridden: Any = pa.array([], pa.int64())
-        if form["overridden"] is not None:
-            with pa.memory_map(str(folder / form["overridden"])) as file:
-                overridden = pa.ipc.open_file(file).read_all()["id"].combine_chunks()
-        parts = [_but(Matcher.load(folder / name, threads=1).subscriptions(), overridden) for name in form["shards"]]
-        parts += [Matcher.load(folder / name, threads=1).subscriptions() for name in form["changes"]]
-        table = pa.concat_tables(parts) if parts else Matcher([]).subscriptions()
+        files = read_version(folder, name)
+        removed = pa.array([], pa.int64()) if files.removed is None else read_ids(folder / files.removed)
+        parts = [_but(_subscriptions(folder / one), removed) for one in files.base.values()]
+        parts += [_subscriptions(folder / one) for one in files.delta]
+        table = _each_once(pa.concat_tables(parts)) if parts else Matcher([]).subscriptions()
     return _but(table, pa.array(sorted(suspect.aside_filters), pa.int64())).combine_chunks()
+
+
+def _subscriptions(path: Path) -> pa.Table:
+    return Matcher.load(path, threads=1).subscriptions()
+
+
+def _each_once(table: pa.Table) -> pa.Table:
+    """By a View a subscription may be in several files."""
+    return table.group_by("id", use_threads=False).aggregate([("filter", "first")]).rename_columns(["id", "filter"])
 
 
 def _but(table: Any, ids: Any) -> pa.Table:

@@ -35,11 +35,17 @@ from tidings.filter.compile.compiler import compile_filters
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.model.subscription import SubscriptionTable, read_subscriptions
-from tidings.pipeline.build.build_tasks import attributes_read
-from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
+from tidings.pipeline.build.build_tasks import SUFFIX, attributes_read, indexed
+from tidings.pipeline.build.index_directory import (
+    CHANGES,
+    IndexDirectory,
+    Layout,
+    Manifest,
+    ShardFile,
+    checksum,
+    describe_version,
+)
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.steps.shard_files import SUFFIX, indexed
-from tidings.pipeline.streams.version_files import CHANGES, describe_version
 
 FOLDED_AT = 20_000  # changed subscriptions at least, and
 FOLDED_SHARE = 2  # one in so many, make it worth writing a new base

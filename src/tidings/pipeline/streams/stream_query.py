@@ -23,8 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
-import pyarrow as pa
-from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -38,15 +36,16 @@ from tidings.pipeline.build.event_schema import check_events, domain_of
 from tidings.pipeline.build.index_directory import IndexDirectory, Manifest
 from tidings.pipeline.job_errors import PipelineError, brief, told_briefly
 from tidings.pipeline.runtime.spark_session import session
-from tidings.pipeline.runtime.worker_garbage import keep_what_is_there
+from tidings.pipeline.runtime.spark_workarounds import activate, numbered
 from tidings.pipeline.sinks.stream_sinks import Sink, StoreSink, as_sink
 from tidings.pipeline.sources.stream_sources import REJECTED, VERSION, LogEvents, Source, as_source
-from tidings.pipeline.steps.match_step import numbered, pairs
+from tidings.pipeline.steps.index_version import NOTHING, Aside, PinnedVersions
+from tidings.pipeline.steps.match_metrics import Measures
+from tidings.pipeline.steps.match_step import pairs
+from tidings.pipeline.steps.match_tasks import MatchTask, match_rows, match_visits
+from tidings.pipeline.steps.route_step import RouteTask, routed_to_each
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
-from tidings.pipeline.streams.left_out import NOTHING, Aside
 from tidings.pipeline.streams.version_files import VersionFeed
-from tidings.pipeline.streams.versioned_routing import VISIT, VISITED, match_visits, send_pinned
-from tidings.pipeline.streams.versioned_tasks import PinnedTask, match_pinned, tried
 
 Trigger = float | Literal["now"]
 TRIGGER_SECONDS = 0.5
@@ -93,7 +92,7 @@ def stream(
     with contextlib.ExitStack() as undo:
         undo.callback(opened.release)
         opened.check()
-        spark = activated(_session_of(events, subscriptions))
+        spark = activate(_session_of(events, subscriptions))
         frame = source.open(spark, opened.versions)
         if not source.pins and VERSION in frame.columns:
             raise EventError(f"the events have a column '{VERSION}' already, where the version goes; rename it")
@@ -102,12 +101,12 @@ def stream(
         checked = _Checked(frame.schema)
         feed = VersionFeed(spark, directory, opened, checked)
         undo.callback(feed.stop)
-        counted = counted_in(spark)
+        measures = Measures.on(spark.sparkContext)
         task = _task(frame, opened, checked, source, aside)
-        step = partial(_match, task=task, counted=counted, output=output, partitions=partitions)
+        step = partial(_match, task=task, measures=measures, output=output, partitions=partitions)
         shown = step(frame if source.pins else frame.withColumn(VERSION, F.lit(0).cast("bigint")))
         target.prepare(shown, opened)
-        running = Stream(opened, feed, directory, counted)
+        running = Stream(opened, feed, directory, measures)
         writer = target.stream(shown, opened) if source.pins else _by_batches(frame, step, target, running)
         started(running, writer.options(**(options or {})), trigger, undo)
         feed.start()
@@ -136,15 +135,6 @@ class Status:
     problem: str | None  # why the newest version is not in use
 
 
-@dataclass(frozen=True)
-class Counted:
-    """Counted where it is found: what Spark observes of a query it does not tell where a sink hides the plan."""
-
-    events: Accumulator[int]
-    matches: Accumulator[int]
-    candidates: Accumulator[int]
-
-
 class Feed(Protocol):
     """Brings versions of the subscriptions to a query."""
 
@@ -154,18 +144,14 @@ class Feed(Protocol):
     def look(self) -> None: ...
 
 
-def counted_in(spark: SparkSession) -> Counted:
-    return Counted(*(spark.sparkContext.accumulator(0) for _ in range(3)))
-
-
 class Stream:
     """A query that runs. Ends with `stop`, or at the end of a `with` block."""
 
-    def __init__(self, checkpoint: Checkpoint, feed: Feed, index: IndexDirectory | None, counted: Counted) -> None:
+    def __init__(self, checkpoint: Checkpoint, feed: Feed, index: IndexDirectory | None, measures: Measures) -> None:
         self.checkpoint = checkpoint
         self._feed = feed
         self._index = index  # None where the versions are published by the caller that runs the query
-        self._found = counted
+        self._measures = measures
         self._undo = contextlib.ExitStack()
         self._query: StreamingQuery | None = None
         self._first = _batches(checkpoint)
@@ -224,9 +210,9 @@ class Stream:
         return Status(
             version=self._feed.current,
             batches=_batches(self.checkpoint) - self._first,
-            events=self._found.events.value,
-            matches=self._found.matches.value,
-            candidates=self._found.candidates.value,
+            events=self._measures.events,
+            matches=self._measures.matches,
+            candidates=self._measures.candidates,
             events_per_second=self._pace[0],
             batch_seconds=self._pace[1],
             problem=self._feed.problem,
@@ -275,55 +261,19 @@ def _batches(checkpoint: Checkpoint) -> int:
 # ---------------------------------------------------------------------- steps
 
 
-def _match(frame: DataFrame, *, task: PinnedTask, counted: Counted, output: str, partitions: int | None) -> DataFrame:
-    """Rows with a version, each with its matches; where they are routed, with those of each visit."""
+def _match(frame: DataFrame, *, task: MatchTask, measures: Measures, output: str, partitions: int | None) -> DataFrame:
+    """Rows with a version, each with its matches; if they are routed, with those of each visit."""
     ids = T.StringType() if task.string_ids else T.LongType()
     added = T.StructField("subscriptions", T.ArrayType(ids, containsNull=False))
-    fields = [frame.schema[name] for name in task.keeps] or frame.schema.fields
-    given, step = numbered(frame), partial(_match_counting, task, counted)
-    if partitions is not None:
-        between = T.StructType([*given.schema.fields, T.StructField(VISIT, VISITED, False)])
-        sent = given.mapInArrow(partial(_send_counting, task, counted, partitions), between)
-        given = numbered(sent.repartitionById(partitions, F.col(f"{VISIT}.partition")))
-        step = partial(_match_visits_counting, task, counted)
-    matched = given.mapInArrow(step, T.StructType([*fields, added]))
-    if task.keeps:  # the place of an event alone, without the prefix
+    schema = T.StructType([*([frame.schema[name] for name in task.keeps] or frame.schema.fields), added])
+    if partitions is None:
+        matched = numbered(frame).mapInArrow(partial(match_rows, task, measures), schema)
+    else:
+        routed = routed_to_each(frame, RouteTask(task.names, task.versions, partitions, position=task.position))
+        matched = routed.mapInArrow(partial(match_visits, task, measures), schema)
+    if task.keeps:  # the place of an event only, without the prefix
         matched = matched.toDF("position", VERSION, "subscriptions")
     return pairs(matched) if output == "pairs" else matched
-
-
-def _match_counting(task: PinnedTask, counted: Counted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from _counting(match_pinned(task, batches), counted, events=True)
-    keep_what_is_there("match a stream")
-
-
-def _match_visits_counting(
-    task: PinnedTask, counted: Counted, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    yield from _counting(match_visits(task, batches), counted, events=False)
-    keep_what_is_there("match a stream")
-
-
-def _send_counting(
-    task: PinnedTask, counted: Counted, partitions: int, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    def counting() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            counted.events.add(len(batch))
-            yield batch
-
-    yield from send_pinned(task, partitions, counting())
-    keep_what_is_there("route a stream")
-
-
-def _counting(matched: Iterator[pa.RecordBatch], counted: Counted, *, events: bool) -> Iterator[pa.RecordBatch]:
-    before = tried()
-    for batch in matched:
-        lists: Any = batch.column(batch.num_columns - 1)
-        counted.events.add(len(batch) if events else 0)
-        counted.matches.add(len(lists.flatten()))
-        yield batch
-    counted.candidates.add(tried() - before)
 
 
 def _by_batches(frame: DataFrame, step: Callable[[DataFrame], DataFrame], sink: Sink, running: Stream) -> Any:
@@ -352,12 +302,6 @@ def _session_of(*given: Any) -> SparkSession:
         if isinstance(one, Index):
             return one._table.sparkSession
     return SparkSession.getActiveSession() or session()
-
-
-def activated(spark: SparkSession) -> SparkSession:
-    """The session, in this thread too: Spark looks a writer of Python's up in the thread's session alone."""
-    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
-    return spark
 
 
 def _directory_of(subscriptions: Any) -> str | os.PathLike[str]:
@@ -395,18 +339,15 @@ class _Checked:
         self.id_type = manifest.id_type
 
 
-def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: Source, aside: Aside) -> PinnedTask:
+def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: Source, aside: Aside) -> MatchTask:
     prefix = getattr(source, "prefix", "")
     version, rejected = f"{prefix}{VERSION}", f"{prefix}{REJECTED}"
-    names = tuple(frame.columns) if version in frame.columns else (*frame.columns, version)
-    return PinnedTask(
-        folder=str(checkpoint.versions),
-        names=names,
-        key=checkpoint.query,
-        version=version,
-        rejected=rejected if rejected in frame.columns else None,
+    return MatchTask(
+        names=tuple(frame.columns) if version in frame.columns else (*frame.columns, version),
+        versions=PinnedVersions(str(checkpoint.versions), checkpoint.query, version, aside),
         string_ids=checked.id_type == "string",
         keeps=(f"{prefix}position", version) if prefix else (),
+        rejected=rejected if rejected in frame.columns else None,
         position=f"{prefix}position",
         aside=aside,
     )

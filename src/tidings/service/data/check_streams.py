@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import TidingsError
-from tidings.pipeline.build.index_directory import IndexDirectory
+from tidings.pipeline.build.index_directory import IndexDirectory, describe_version
 from tidings.pipeline.streams.checkpoint import IDENTITY
-from tidings.pipeline.streams.version_files import describe_version
 from tidings.service.data.data_directory import DomainFiles, SharedFiles
 from tidings.store.mailboxes.notifications import Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress

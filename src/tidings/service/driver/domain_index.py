@@ -12,11 +12,10 @@ import pyarrow as pa
 from tidings import pipeline
 from tidings.errors import TidingsError
 from tidings.model.domain import Domain
-from tidings.pipeline.build.index_directory import IndexDirectory
+from tidings.pipeline.build.index_directory import IndexDirectory, describe_version
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.sources.version_gate import Covers, forget_covers, write_covers
 from tidings.pipeline.streams.index_changes import Base, IndexChanges, Snapshot, empty_index
-from tidings.pipeline.streams.version_files import describe_version
 from tidings.service.data.data_directory import DomainFiles
 from tidings.service.driver.followed_filters import REASONS_KEPT, FollowedFilters
 from tidings.store.catalogue import Catalogue, FilterRow

@@ -20,8 +20,8 @@ from tidings.pipeline.job_errors import CheckpointError
 from tidings.pipeline.sinks.stream_sinks import StoreSink
 from tidings.pipeline.sources.stream_sources import LogEvents
 from tidings.pipeline.sources.version_gate import Gate
+from tidings.pipeline.steps.index_version import NOTHING
 from tidings.pipeline.streams.checkpoint import IDENTITY
-from tidings.pipeline.streams.left_out import NOTHING
 from tidings.pipeline.streams.view_change import REPLICATED
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.data.set_aside import SetAside

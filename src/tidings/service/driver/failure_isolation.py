@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import PipelineError
+from tidings.pipeline.steps.index_version import Aside
 from tidings.pipeline.streams.checkpoint import unfinished_batch
 from tidings.pipeline.streams.failure_search import Suspect, culprits_of
-from tidings.pipeline.streams.left_out import Aside
 from tidings.service.data.set_aside import SetAside
 
 MEND_AFTER = 2  # failures of a stream, one after the other: most are of the moment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidings.pipeline.streams.shared_versions import Member
+from tidings.pipeline.streams.version_files import Member
 from tidings.service.data.data_directory import DomainFiles
 from tidings.service.driver.followed_filters import FollowedFilters
 from tidings.store.catalogue import Catalogue, FilterRow

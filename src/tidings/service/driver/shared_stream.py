@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.errors import TidingsError
 from tidings.pipeline.job_errors import CheckpointError
-from tidings.pipeline.sinks.shared_sink import SharedSink
+from tidings.pipeline.sinks.stream_sinks import SharedSink
 from tidings.pipeline.streams.checkpoint import unfinished_batch
 from tidings.pipeline.streams.shared_query import SharedQuery
 from tidings.service.data.set_aside import SetAside

@@ -33,12 +33,11 @@ POINTS = {
         ("tidings.pipeline.sources.log_source", "LogStreamReader._planned", "answered")
     ],  # Spark has not noted it
     "batch-matched": [  # in a worker; nothing is loaded
-        ("tidings.pipeline.streams.versioned_tasks", "PinnedVersion.match", "after"),
-        ("tidings.pipeline.streams.shared_tasks", "_subscriptions", "after"),
+        ("tidings.pipeline.steps.index_version", "IndexVersion.match", "after"),
+        ("tidings.pipeline.streams.shared_query", "_subscriptions", "after"),
     ],
     "batch-loaded": [  # in the mailboxes; the checkpoint lags behind
         ("tidings.pipeline.sinks.store_sink", "load", "after"),
-        ("tidings.pipeline.sinks.shared_sink", "load_shared", "after"),
     ],
     "view-built": [
         ("tidings.service.driver.domain_adaptation", "Adapter._build", "after")
@@ -47,7 +46,7 @@ POINTS = {
         ("tidings.service.driver.domain_index", "DomainIndex.adopt", "after")
     ],  # a version; no query has it
     "view-matched": [
-        ("tidings.pipeline.streams.versioned_tasks", "PinnedVersion.match_visits", "after")
+        ("tidings.pipeline.steps.index_version", "IndexVersion.match_visits", "after")
     ],  # in a worker, by the View
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tidings.pipeline.steps.shipped_files import withdraw
+from tidings.pipeline.runtime.spark_workarounds import withdraw
 
 pytestmark = pytest.mark.spark
 

@@ -17,13 +17,22 @@ from tidings.model.event import read_events
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
-from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
-from tidings.pipeline.steps.shard_files import indexed
-from tidings.pipeline.streams import versioned_tasks as pinned
+from tidings.pipeline.build.build_tasks import indexed
+from tidings.pipeline.build.index_directory import (
+    IndexDirectory,
+    Layout,
+    Manifest,
+    ShardFile,
+    checksum,
+    describe_version,
+)
+from tidings.pipeline.steps.index_version import PinnedVersions
+from tidings.pipeline.steps.match_metrics import Measures
+from tidings.pipeline.steps.match_tasks import VISIT, MatchTask, match_visits
+from tidings.pipeline.steps.route_step import RouteTask, send
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
 from tidings.pipeline.streams.index_changes import IndexChanges
-from tidings.pipeline.streams.version_files import VersionFeed, describe_version
-from tidings.pipeline.streams.versioned_routing import VISIT, match_visits, send_pinned
+from tidings.pipeline.streams.version_files import VersionFeed
 from tidings.systems.interface import View, place, placement_named, view_to_dict
 from tidings.systems.sharding import shards_of
 from tidings.systems.statistics import statistics_of
@@ -87,18 +96,19 @@ class World:
     def matched(self, version: int, partitions: int = PARTITIONS) -> list[tuple[int, int]]:
         """What the tasks of a routed stream find, a batch of each partition at a time; every pair that was found."""
         names = ("position", "x", "word", "version")
-        task = pinned.PinnedTask(
-            names, str(self.checkpoint.versions), "key", "version", None, False, ("position", "version")
-        )
+        versions = PinnedVersions(str(self.checkpoint.versions), "key", "version")
+        task = MatchTask(names, versions, string_ids=False, keeps=("position", "version"))
         rows = EVENTS.add_column(0, "position", pa.array(range(COUNT), pa.int64()))
         rows = rows.append_column("version", pa.array([version] * COUNT, pa.int64()))
-        sent = pa.Table.from_batches(send_pinned(task, partitions, iter(rows.combine_chunks().to_batches())))
+        sent = pa.Table.from_batches(
+            send(RouteTask(names, versions, partitions), iter(rows.combine_chunks().to_batches()))
+        )
         where = np.asarray(sent[VISIT].combine_chunks().field("partition"))
         assert where.max() < partitions
         found: list[tuple[int, int]] = []
         for partition in range(partitions):
             mine = sent.filter(pa.array(where == partition)).combine_chunks()
-            for batch in match_visits(task, iter(mine.to_batches())):
+            for batch in match_visits(task, Measures(), iter(mine.to_batches())):
                 for position, ids in zip(
                     batch["position"].to_pylist(), batch["subscriptions"].to_pylist(), strict=True
                 ):
