@@ -22,7 +22,7 @@ Routes:
 
     domain_routes        domains, and publishing
     subscription_routes  subscriptions
-    subscription_forms   subscriptions as JSON
+    api_models           bodies as Pydantic models
     delivery_routes      notifications, streams, acknowledgements, dead letters
     filter_routes        tests and backtests of filters, and the matches of an event
     health_routes        health and metrics

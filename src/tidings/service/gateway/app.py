@@ -44,7 +44,7 @@ def create_app(data: DataDirectory, settings: Settings | None = None) -> FastAPI
             app.state.context = late.context = context
             yield
 
-    app = FastAPI(
+    app = openapi.DocumentedApp(
         title="Tidings",
         version=version("tidings"),
         description=_DESCRIPTION,

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tidings.service.gateway import openapi
+from tidings.service.gateway.api_models import AckBody, RedriveBody, written_time
 from tidings.service.gateway.fetching import AckMode, EventStream, read_cursor, read_last_event_id
 from tidings.service.gateway.gateway_context import Context
-from tidings.service.gateway.problems import Problem, invalid
+from tidings.service.gateway.problems import Problem
 from tidings.service.gateway.security import connection_of
-from tidings.service.gateway.subscription_forms import read_position, refuse_unknown, written_time
 
 MAX_NOTIFICATIONS = 1_000  # in one answer
 MAX_WAIT_SECONDS = 60.0  # of a long poll
@@ -48,14 +48,13 @@ def router(context: Context) -> APIRouter:
 
     @routes.post(
         "/{id}/ack", summary="Acknowledge all up to a cursor", status_code=204,
-        openapi_extra=openapi.body(openapi.CURSOR), responses=openapi.answers(409, 413, 415),
+        openapi_extra=openapi.body(AckBody), responses=openapi.answers(409, 413, 415),
     )  # fmt: skip
     async def acknowledged(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request, tenant)
-        refuse_unknown(body, ("cursor",))
+        body = await context.read(request, tenant, AckBody)
         end = await context.ask(lambda: context.reader.end)
-        await context.pulling.acknowledge(tenant, id, body.get("cursor"), end)
+        await context.pulling.acknowledge(tenant, id, body.cursor, end)
         return Response(status_code=204)
 
     @routes.get(
@@ -94,20 +93,14 @@ def router(context: Context) -> APIRouter:
 
     @routes.post(
         "/{id}/dead-letters:redrive", summary="Try to deliver dead letters once more",
-        openapi_extra=openapi.body(openapi.REDRIVE), responses=openapi.answers(413, 415),
+        openapi_extra=openapi.body(RedriveBody), responses=openapi.answers(413, 415),
     )  # fmt: skip
     async def redrive(request: Request, id: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request, tenant)
-        refuse_unknown(body, ("positions",))
-        wanted = body.get("positions")
-        if wanted is not None:
-            if not isinstance(wanted, list):
-                raise invalid("positions are a list of integers; leave them out for all", "/positions")
-            wanted = [read_position(position, f"/positions/{at}") for at, position in enumerate(wanted)]
+        body = await context.read(request, tenant, RedriveBody)
         row = await context.subscriptions.required(tenant, id)
         await context.ask(context.mailboxes.take_in_overflow, row)
-        positions = await context.ask(context.deliveries.redrive, row.key, wanted)
+        positions = await context.ask(context.deliveries.redrive, row.key, body.positions)
         context.webhooks.changed(row)
         context.mailboxes.nudge(row.key)
         return JSONResponse({"positions": positions})

@@ -13,15 +13,12 @@ from starlette.responses import JSONResponse, Response
 from tidings.errors import DomainError
 from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Domain
-from tidings.model.event_values import kind_of
 from tidings.service.data.data_directory import NAME, domain_key
 from tidings.service.gateway import openapi
+from tidings.service.gateway.api_models import DomainBody, written_time
 from tidings.service.gateway.gateway_context import Context
 from tidings.service.gateway.problems import Problem, invalid, missing
-from tidings.service.gateway.subscription_forms import refuse_unknown, written_time
 from tidings.store.catalogue import DomainRow
-
-_FIELDS = ("name", "attributes", "indices")
 
 
 def router(context: Context) -> APIRouter:
@@ -41,13 +38,12 @@ def router(context: Context) -> APIRouter:
 
     @routes.put(
         "/{domain}", summary="Describe a domain, or confirm one that was inferred",
-        openapi_extra=openapi.body(openapi.DOMAIN),
+        openapi_extra=openapi.body(DomainBody),
         responses=openapi.answers(409, 413, 415, _201="Described", _200="Described anew"),
     )  # fmt: skip
     async def put(request: Request, domain: str) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request, tenant)
-        described = read_domain(domain, body)
+        described = read_domain(domain, await context.read(request, tenant, DomainBody))
         domain_key(tenant, domain)
         row, new = await context.domains.describing(tenant, domain, partial(_put, context, tenant, described))
         location = {"Location": f"/v1/domains/{domain}"} if new else None
@@ -82,16 +78,11 @@ async def publish(context: Context, request: Request, domain: str) -> Response:
     return await context.publisher.publish(request, await context.tokens.tenant(request), domain)
 
 
-def read_domain(name: str, body: dict[str, Any]) -> Domain:
-    """The domain of a body, whose numbers are exact."""
-    refuse_unknown(body, _FIELDS)
-    if body.get("name", name) != name:
+def read_domain(name: str, body: DomainBody) -> Domain:
+    if "name" in body.model_fields_set and body.name != name:
         raise invalid(f"the name in the address is '{name}'; leave it out here, or give the same", "/name")
-    if not isinstance(body.get("attributes"), list) or not body["attributes"]:
-        given = "nothing" if "attributes" not in body else kind_of(body["attributes"])
-        raise invalid(f"attributes are a list of objects with name and type, not {given}", "/attributes")
     try:
-        return Domain.from_json({**body, "name": name})
+        return Domain.from_json(body.definition(name))
     except DomainError as error:
         raise Problem(422, "domain", str(error), pointer="/attributes") from None
 

@@ -16,14 +16,13 @@ from tidings.filter.syntax.parser import parse_filter
 from tidings.matching.explain.explanation import explain
 from tidings.model.event import read_record
 from tidings.model.event_json import texts_of
-from tidings.model.event_values import kind_of
 from tidings.model.infer import infer_domain
 from tidings.service.data.data_directory import parts_of_key, read_json
 from tidings.service.gateway import openapi
+from tidings.service.gateway.api_models import BacktestBody, FilterTestBody
 from tidings.service.gateway.gateway_context import Context
 from tidings.service.gateway.problems import Problem, invalid, missing
 from tidings.service.gateway.publishing import misfit
-from tidings.service.gateway.subscription_forms import read_datetime, read_filter, read_position, refuse_unknown
 from tidings.store.catalogue import JobRow
 from tidings.store.log.log_errors import LogRangeError
 
@@ -36,45 +35,41 @@ def router(context: Context) -> APIRouter:
     adding = asyncio.Lock()  # so that nobody has one more than is counted
 
     @routes.post(
-        "/filters:test", summary="What a filter makes of one event, and why", openapi_extra=openapi.body(openapi.TEST),
+        "/filters:test",
+        summary="What a filter makes of one event, and why",
+        openapi_extra=openapi.body(FilterTestBody),
         responses=openapi.answers(413, 415),
-    )  # fmt: skip
+    )
     async def test(request: Request) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request, tenant)
-        refuse_unknown(body, ("domain", "filter", "event"))
-        text, event = read_filter(body.get("filter")), body.get("event")
-        if not isinstance(event, dict):
-            raise invalid(f"an event is an object, and this is {kind_of(event)}", "/event")
-        if "domain" in body:
-            domain = (await context.domains.required(tenant, body["domain"], pointer="/domain")).domain
+        body = await context.read(request, tenant, FilterTestBody)
+        if body.domain is not None:
+            domain = (await context.domains.required(tenant, body.domain, pointer="/domain")).domain
         else:
             try:
-                domain = infer_domain([event])
+                domain = infer_domain([body.event])
             except DomainError as error:
                 raise invalid(str(error), "/event") from None
-        return await context.ask(_test, text, event, domain)
+        return await context.ask(_test, body.filter, body.event, domain)
 
     @routes.post(
         "/filters:backtest", summary="What a filter would have delivered of the past, on Spark",
-        openapi_extra=openapi.body(openapi.BACKTEST),
+        openapi_extra=openapi.body(BacktestBody),
         responses=openapi.answers(413, 415, _200="The answer", _202="Under way: ask at Location"),
     )  # fmt: skip
     async def backtest(request: Request) -> Response:
         tenant = await context.tokens.tenant(request)
-        body = await context.json(request, tenant)
-        refuse_unknown(body, ("domain", "filter", "from", "to", "compare"))
-        text = read_filter(body.get("filter"))
-        known = await context.domains.required(tenant, body.get("domain"), pointer="/domain")
-        await context.ask(parse_filter, text, known.domain)
-        wanted: dict[str, Any] = {"domain": known.row.name, "filter": text}
-        for name in ("from", "to"):
-            if body.get(name) is not None:
-                wanted[name] = await context.ask(_place, context, body[name], f"/{name}")
+        body = await context.read(request, tenant, BacktestBody)
+        known = await context.domains.required(tenant, body.domain, pointer="/domain")
+        await context.ask(parse_filter, body.filter, known.domain)
+        wanted: dict[str, Any] = {"domain": known.row.name, "filter": body.filter}
+        for name, place in (("from", body.first), ("to", body.end)):
+            if place is not None:
+                wanted[name] = await context.ask(_position_of, context, place)
         if wanted.get("from", 0) > wanted.get("to", 1 << 62):
             raise invalid("the end is before the beginning", "/to")
-        if body.get("compare") is not None:
-            wanted["against"] = await _filter_of(context, tenant, body["compare"], known.row.name)
+        if body.compare is not None:
+            wanted["against"] = await _filter_of(context, tenant, body.compare, known.row.name)
         async with adding:
             context.use.note(tenant, "backtests", await context.ask(backtests_under_way, context, tenant))
             context.use.expect_below(tenant, "backtests")
@@ -137,8 +132,8 @@ def _test(text: str, event: dict[str, Any], domain: Any) -> Response:
     )
 
 
-async def _filter_of(context: Context, tenant: str, id: object, domain: str) -> str:
-    row = await context.subscriptions.required(tenant, id if isinstance(id, str) else "", pointer="/compare")
+async def _filter_of(context: Context, tenant: str, id: str, domain: str) -> str:
+    row = await context.subscriptions.required(tenant, id, pointer="/compare")
     if row.domain != domain:
         raise invalid(f"this subscription is of the domain '{row.domain}'", "/compare")
     return row.filter
@@ -159,12 +154,11 @@ async def _answered(context: Context, tenant: str, id: str, wait: float) -> Resp
         await asyncio.sleep(min(left, 0.1))
 
 
-def _place(context: Context, value: object, pointer: str) -> int:
-    """A position, or that of the first event at a time or later."""
-    if isinstance(value, str):
-        moment: dt.datetime = read_datetime(value, pointer)
-        return context.reader.position_at(moment)
-    return min(read_position(value, pointer), context.reader.end)
+def _position_of(context: Context, place: int | dt.datetime) -> int:
+    """Returns a position; of a time, that of the first event at that time or later."""
+    if isinstance(place, dt.datetime):
+        return context.reader.position_at(place)
+    return min(place, context.reader.end)
 
 
 def _closed(context: Context, id: str, tenant: str) -> JobRow | None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from tidings.service.data.data_directory import DEFAULT_TENANT, DataDirectory
+from tidings.service.gateway.api_models import Body, read_body
 from tidings.service.gateway.catalogue_cache import KnownDomains, KnownSubscriptions
 from tidings.service.gateway.connections import Connections
 from tidings.service.gateway.driver_lag import Lag
@@ -33,6 +34,7 @@ from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.deliveries import Deliveries
 
 T = TypeVar("T")
+AnyBody = TypeVar("AnyBody", bound=Body)
 
 
 class Context:
@@ -104,14 +106,18 @@ class Context:
         """Have a store asked in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.storing, work, *values)
 
-    async def json(self, request: Request, tenant: str, *media_types: str) -> dict[str, Any]:
-        """The one object of a request's body, strictly read."""
+    async def read(
+        self, request: Request, tenant: str, model: type[AnyBody], *media_types: str, **defaults: Any
+    ) -> AnyBody:
+        """Returns the body of a request, strictly read; `defaults` are fields that the address has."""
         expect_json(request, *media_types)
         with self.bodies.held(tenant) as held:
             body = await self.bodies.read(request, self.settings.max_event_bytes, held)
             if len(body) <= self.settings.threaded_bytes:
-                return object_of(body)
-            return await asyncio.get_running_loop().run_in_executor(self.reading, object_of, body)
+                value = object_of(body)
+            else:
+                value = await asyncio.get_running_loop().run_in_executor(self.reading, object_of, body)
+        return read_body(model, {**defaults, **value})
 
     def close(self) -> None:
         """Let who waits go: the service is about to stop."""

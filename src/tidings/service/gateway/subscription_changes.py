@@ -30,6 +30,14 @@ from tidings.filter.meaning.interpreter import selects_nodes
 from tidings.filter.syntax.parser import parse_filter
 from tidings.service.data.data_directory import DataDirectory, DataDirectoryError, read_json
 from tidings.service.data.set_aside import SetAside
+from tidings.service.gateway.api_models import (
+    Delivery,
+    Start,
+    StartAtPosition,
+    StartAtTime,
+    SubscriptionBody,
+    SubscriptionPatch,
+)
 from tidings.service.gateway.catalogue_cache import KnownDomains, KnownSubscriptions
 from tidings.service.gateway.driver_lag import Lag
 from tidings.service.gateway.gateway_metrics import LogEnd
@@ -38,8 +46,8 @@ from tidings.service.gateway.mailbox_reading import Mailboxes
 from tidings.service.gateway.problems import Problem, invalid
 from tidings.service.gateway.retention import Retention
 from tidings.service.gateway.scheduling import Background
-from tidings.service.gateway.subscription_forms import Form, Patch, Start
 from tidings.service.gateway.tenant_use import TenantUse
+from tidings.service.gateway.webhook_sending import check_webhook_url, new_secret
 from tidings.service.gateway.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue, FilterRow, NewSubscription, SubscriptionChanges, SubscriptionRow
 from tidings.store.log.log_reader import LogReader
@@ -156,29 +164,31 @@ class Subscribing:
 
     # -- what subscribers ask for --------------------------------------------------------------------
 
-    async def create(self, tenant: str, form: Form) -> SubscriptionRow:
-        """Make a subscription; when this answers, every event that is published gets to it."""
-        cost = await self.check_filter(tenant, form.domain, form.filter, form.select)
+    async def create(self, tenant: str, body: SubscriptionBody) -> SubscriptionRow:
+        """Creates a subscription; when this returns, every event that is published reaches it."""
+        delivery, changes = body.delivery_for(), body.changes()
+        self._check_url(delivery)
+        cost = await self.check_filter(tenant, body.domain, body.filter, changes["select"])
         new = NewSubscription(
             tenant=tenant,
-            domain=form.domain,
-            filter=form.filter,
-            id=form.id,
-            delivery=form.delivery.mode,
-            url=form.delivery.url,
-            secret=form.delivery.secret,
-            select=form.select,
-            labels=form.labels,
-            expires=form.expires,
-            paused=form.paused,
+            domain=body.domain,
+            filter=body.filter,
+            id=body.id,
+            delivery=delivery.mode,
+            url=delivery.url,
+            secret=delivery.secret or (new_secret() if delivery.mode == "webhook" else None),
+            select=changes["select"],
+            labels=changes["labels"],
+            expires=changes["expires"],
+            paused=changes["paused"],
             cost=cost,
         )
         row: SubscriptionRow
         with self._use.made(tenant, "subscriptions"), self._use.made(tenant, "filter_cost", cost):
-            if form.start == "latest":
+            if body.start == "latest":
                 row = await self._creating.create(new)
             else:
-                row = await self._do(self._create_with_history, new, form.start)
+                row = await self._do(self._create_with_history, new, body.start)
         self._changed(row)
         return row
 
@@ -186,62 +196,60 @@ class Subscribing:
         with self._retention.lock:
             return self._creating.create_now([dataclasses.replace(new, replay_from=self._replay_from(start))])[0]
 
-    def _replay_from(self, start: Start) -> int | None:
-        if start == "latest":
-            return None
+    def _replay_from(self, start: Start) -> int:
         first, end = self._log.start, self._log.end
-        if start == "earliest":
-            return first
-        if isinstance(start, int):
-            if start > end:
-                raise invalid(
-                    f"the position {start} is beyond the end of the log, which is at {end}", "/start/position"
-                )
-            return max(first, start)
-        assert not isinstance(start, str)
-        return max(first, self._log.position_at(start))
+        match start:
+            case StartAtPosition(position=position) if position > end:
+                beyond = f"the position {position} is beyond the end of the log, which is at {end}"
+                raise invalid(beyond, "/start/position")
+            case StartAtPosition(position=position):
+                return max(first, position)
+            case StartAtTime(time=moment):
+                return max(first, self._log.position_at(moment))
+        return first
 
-    async def change(self, row: SubscriptionRow, patch: Patch) -> SubscriptionRow:
-        """Change a subscription; when this answers, the change is in force for every event that is published."""
-        filter, select = patch.filter or row.filter, patch.select or row.select
+    def _check_url(self, delivery: Delivery | None) -> None:
+        if delivery is not None and delivery.mode == "webhook":
+            check_webhook_url(delivery.url, dev_webhooks=self._settings.dev_webhooks)
+
+    async def change(self, row: SubscriptionRow, body: SubscriptionBody | SubscriptionPatch) -> SubscriptionRow:
+        """Changes a subscription; when this returns, the change applies to every event that is published."""
+        delivery, changes = body.delivery_for(row), body.changes(row)
+        self._check_url(delivery)
+        filter, select = body.filter or row.filter, changes.get("select", row.select)
         cost = row.cost
         if (filter, select) != (row.filter, row.select):
             cost = await self.check_filter(row.tenant, row.domain, filter, select)
+        if delivery is not None:
+            changes |= self._redirected(row, delivery)
         with self._use.made(row.tenant, "filter_cost", max(0, cost - row.cost)):
-            changed: SubscriptionRow = await self._do(self._change, row, patch, cost)
+            changed: SubscriptionRow = await self._do(self._change, row, body.filter, changes, cost)
         self._use.give(row.tenant, "filter_cost", max(0, row.cost - cost))
         self._changed(changed)
         return changed
 
-    def _change(self, row: SubscriptionRow, patch: Patch, cost: int) -> SubscriptionRow:
-        changes: SubscriptionChanges = {}
-        if patch.delivery is not None:
-            delivery = patch.delivery
-            if delivery.made and row.secret is not None:  # one that was told of before stays
-                delivery = dataclasses.replace(delivery, secret=row.secret)
-            changes |= {"delivery": delivery.mode, "url": delivery.url, "secret": delivery.secret, "disabled": None}
-            changes["suspended"] = None
-            if delivery.secret != row.secret:  # the one before signs too for a while, unless it is no webhook any more
-                kept = row.secret if delivery.secret is not None else None
-                until = _now() + round(self._settings.webhooks.overlap_seconds * 1e6)
-                changes |= {"old_secret": kept, "old_secret_until": until if kept is not None else None}
-        if patch.expires is not None or patch.forget_expires:
-            changes["expires"] = patch.expires
-        if patch.labels is not None:
-            changes["labels"] = patch.labels
-        if patch.paused is not None:
-            changes["paused"] = patch.paused
-        if patch.select is not None:
-            changes["select"] = patch.select
+    def _redirected(self, row: SubscriptionRow, delivery: Delivery) -> SubscriptionChanges:
+        """Returns what changes with a delivery; a secret stays unless another is given."""
+        secret = (delivery.secret or row.secret or new_secret()) if delivery.mode == "webhook" else None
+        changes: SubscriptionChanges = {
+            "delivery": delivery.mode, "url": delivery.url, "secret": secret, "disabled": None, "suspended": None
+        }  # fmt: skip
+        if secret != row.secret:  # the one before signs too for a while, unless it is no webhook any more
+            kept = row.secret if secret is not None else None
+            until = _now() + round(self._settings.webhooks.overlap_seconds * 1e6)
+            changes |= {"old_secret": kept, "old_secret_until": until if kept is not None else None}
+        return changes
+
+    def _change(self, row: SubscriptionRow, filter: str, changes: SubscriptionChanges, cost: int) -> SubscriptionRow:
         if changes:
             self._catalogue.update(row.tenant, row.id, **changes)
-        if patch.delivery is not None:
-            self._deliveries.try_now(row.key)  # where it goes now may be well
-        if patch.filter is not None and (patch.filter != row.filter or row.failed is not None):
+        if "delivery" in changes:
+            self._deliveries.try_now(row.key)  # the new receiver may be reachable
+        if filter and (filter != row.filter or row.failed is not None):
             with self._retention.lock:  # what a filter that fails has missed is matched with the new one
                 missed = row.filters[-1].failed_from
                 replay_from = None if missed is None else max(missed, self._log.start)
-                new = self._catalogue.change_filter(row.tenant, row.id, patch.filter, cost, replay_from=replay_from)
+                new = self._catalogue.change_filter(row.tenant, row.id, filter, cost, replay_from=replay_from)
                 self._catalogue.activate(new.number, self._log.end)
         now = self._now(row.tenant, row.id)
         if now is None:

@@ -7,10 +7,12 @@ it for half a minute or more. There are only so many lookups at a time, shared f
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import datetime as dt
 import email.utils
 import ipaddress
+import secrets
 import socket
 import ssl
 import threading
@@ -166,6 +168,11 @@ class Sender:
             except (TimeoutError, httpcore.NetworkError, httpcore.ProtocolError):
                 pass
             return outcome
+
+
+def new_secret() -> str:
+    """Returns a secret as Standard Webhooks writes it."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def _reason(status: int) -> str:
