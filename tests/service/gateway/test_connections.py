@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
-from tests.service.conftest import until
 from tests.service.raw_http import Raw
+from tests.waiting import until
 
 from tidings.service.gateway.connections import Connections
 from tidings.service.gateway.gateway_settings import Quota, Quotas, ServiceLimits

@@ -17,9 +17,11 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
+from tests.waiting import until
+
 from tidings.service.gateway.fetching import Room, Window
 
-from ..conftest import SETTINGS, Server, until
+from ..conftest import SETTINGS, Server
 from ..stream_reader import streaming
 from .test_delivery_routes import ack, positions_of
 

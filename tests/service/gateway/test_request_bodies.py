@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.service.conftest import until
 from tests.service.raw_http import Raw
+from tests.waiting import until
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
