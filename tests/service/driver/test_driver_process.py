@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
-from tests.waiting import until
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.service.driver import domain_index as driver_index
 from tidings.service.driver import stream_thread as driver_thread
@@ -178,14 +177,13 @@ def test_a_driver_that_is_killed_and_started_again_loses_and_repeats_nothing(wor
         try:
             for _ in range(20):
                 published.extend(world.publish(*([9.0] * 10)))
-                time.sleep(0.05)
             if round_ < 2:
                 until(lambda: len(world.told(dear)) > len(published) - 150)
                 os.kill(process.pid, signal.SIGKILL)
             else:
                 until(lambda: world.told(dear) == published)
                 process.send_signal(signal.SIGTERM)
-            status = process.wait(60)
+            status = process.wait(LAST_RESORT_SECONDS)
         finally:
             with_group_killed(process)
     assert status == 0
