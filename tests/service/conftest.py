@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.service.data.data_directory import DEFAULT_TENANT, DataDirectory
 from tidings.service.gateway.gateway_settings import Settings, WebhookSettings
@@ -35,7 +35,7 @@ STOCKS = {
         {"name": "venue", "type": "struct<country:string,city:string>"},
     ]
 }
-QUICK = WebhookSettings(timeout_seconds=1.0, backoff_seconds=(0.05, 0.05), max_answer_bytes=1024)
+QUICK = WebhookSettings(timeout_seconds=LAST_RESORT_SECONDS, backoff_seconds=(0.05, 0.05), max_answer_bytes=1024)
 SETTINGS = Settings(dev_webhooks=True, webhooks=QUICK, sweep_seconds=0.05, backtest_wait_seconds=0.3)
 
 
@@ -73,7 +73,7 @@ class Server:
         self.catalogue.close()
         self.app.state.context.close()
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(LAST_RESORT_SECONDS)
         assert not self._thread.is_alive(), "the gateway did not stop"
 
     def new_tenant(self) -> Gateway:
@@ -132,7 +132,9 @@ class Gateway:
 
     def client_of(self, token: str | None, **headers: str) -> httpx.Client:
         given = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
-        client = httpx.Client(base_url=self.url, headers=given, timeout=20, verify=self._server.certificate is None)
+        client = httpx.Client(
+            base_url=self.url, headers=given, timeout=LAST_RESORT_SECONDS, verify=self._server.certificate is None
+        )
         self._clients.append(client)
         return client
 
@@ -208,15 +210,6 @@ class Gateway:
             reached = {LOG: max(positions, default=0)}
             mailboxes.load([table], query="stream", batch=self._batches, version=1, reached=reached)
         self._batches += 1
-
-
-def until(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """Wait for something that happens elsewhere; answers what it was."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-    return found
 
 
 @pytest.fixture(scope="session", autouse=True)

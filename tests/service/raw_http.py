@@ -7,6 +7,8 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.waiting import LAST_RESORT_SECONDS
+
 
 class Raw:
     """A connection to a gateway on which anything can be written."""
@@ -17,7 +19,7 @@ class Raw:
         self._socket = socket.socket()
         if receive_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self._socket.settimeout(20)
+        self._socket.settimeout(LAST_RESORT_SECONDS)
         self._socket.connect((address.hostname, address.port))
         self._got = b""
 

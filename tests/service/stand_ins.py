@@ -9,13 +9,13 @@ from tidings.service.data.data_directory import DataDirectory
 from tidings.service.supervisor import Plan, Supervisor
 
 GATEWAY = """
-import os, socket, sys, time
+import os, socket, sys
 open(sys.argv[1] + "/gateway.pid", "w").write(str(os.getpid()))
 listening = socket.create_server(("127.0.0.1", int(sys.argv[2])))
 while True: listening.accept()
 """
 DRIVER = """
-import json, os, signal, subprocess, sys, time
+import json, os, signal, subprocess, sys
 folder = sys.argv[1]
 left = subprocess.Popen(["sleep", "600"])
 open(folder + "/left.pid", "w").write(str(left.pid))
@@ -26,7 +26,7 @@ def ended(*_):
 signal.signal(signal.SIGTERM, ended)
 open(folder + "/driver.tmp", "w").write(json.dumps({"pid": os.getpid(), "state": "running"}))
 os.replace(folder + "/driver.tmp", folder + "/driver.json")
-while True: time.sleep(0.02)
+while True: signal.pause()
 """
 
 

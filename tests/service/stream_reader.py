@@ -6,9 +6,10 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from tests.waiting import until
 
 
 class Reading:
@@ -47,10 +48,7 @@ class Reading:
         return [json.loads(sent["data"]) for sent in list(self.sent) if sent["event"] == event]
 
     def wait(self, condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline, self.sent
-            time.sleep(0.005)
+        until(condition, lambda: f"not among what was sent: {self.sent}")
 
 
 @contextlib.contextmanager

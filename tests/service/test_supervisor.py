@@ -11,11 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.errors import TidingsError
 from tidings.service import supervisor as module
@@ -46,11 +47,11 @@ def running(plan: Plan) -> Iterator[Supervisor]:
     thread = threading.Thread(target=supervisor.run, args=(ready.set,))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(LAST_RESORT_SECONDS)
         yield supervisor
     finally:
         supervisor.stopped.set()
-        thread.join(20)
+        thread.join(LAST_RESORT_SECONDS)
     assert not thread.is_alive()
 
 
@@ -58,13 +59,6 @@ def supervised(plan: StandIn) -> subprocess.Popen[bytes]:
     """The same in a process of its own, which says when it is ready and when it has ended."""
     command = [sys.executable, stand_ins.__file__, str(plan.data.path), str(plan.port)]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def lives(pid: int) -> bool:
@@ -97,8 +91,8 @@ def test_either_is_started_again_when_it_is_killed_and_what_it_left_is_killed_to
             before, first = place.read_text(), pid_in(place)
             pid = first if name == "gateway" else json.loads(plan.data.driver_status.read_text())["pid"]
             os.kill(pid, signal.SIGKILL)
-            eventually(lambda place=place, before=before: place.read_text() not in ("", before))
-            eventually(lambda first=first: not lives(first))
+            until(lambda place=place, before=before: place.read_text() not in ("", before))
+            until(lambda first=first: not lives(first))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux sees to it")
@@ -111,7 +105,7 @@ def test_the_children_die_with_a_supervisor_that_is_killed(plan: StandIn, tmp_pa
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    eventually(lambda: not lives(gateway) and not lives(driver))
+    until(lambda: not lives(gateway) and not lives(driver))
     assert (plan.data.path / "ended").exists()  # the driver was asked to end, and not cut off
 
 
@@ -121,7 +115,7 @@ def test_sigterm_ends_the_supervisor_and_both(plan: StandIn) -> None:
     assert parent.stdout.readline() == b"ready\n"
     parent.send_signal(signal.SIGTERM)
     assert parent.stdout.readline() == b"ended\n"
-    assert parent.wait(20) == 0
+    assert parent.wait(LAST_RESORT_SECONDS) == 0
     parent.stdout.close()
     assert (plan.data.path / "ended").exists()
 
@@ -148,7 +142,8 @@ def test_a_child_that_does_not_end_is_killed(plan: StandIn, monkeypatch: pytest.
 
 
 def test_pauses_grow_while_a_child_keeps_crashing(plan: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 1000.0)  # beside which it does not matter how long a child takes
+    monkeypatch.setattr(module, "PAUSE_SECONDS_MAX", 1e9)
     child = Supervisor(plan).driver
     child.ready = True
     child.command = [sys.executable, "-c", "raise SystemExit(1)"]
@@ -238,6 +233,6 @@ def test_a_stream_that_stops_running_is_printed_and_so_is_its_return(
         assert supervisor.driver.process is not None
         pid = supervisor.driver.process.pid
         says(pid, state="failed", problem="the disk is full")
-        eventually(lambda: "degraded: ada.quotes: its stream is failed: the disk is full" in caplog.text)
+        until(lambda: "degraded: ada.quotes: its stream is failed: the disk is full" in caplog.text)
         says(pid, state="running", problem=None)
-        eventually(lambda: "ada.quotes: its stream is running again" in caplog.text)
+        until(lambda: "ada.quotes: its stream is running again" in caplog.text)

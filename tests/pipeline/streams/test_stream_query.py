@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+
+from tests.waiting import until
 
 from tidings import pipeline
 from tidings.pipeline.job_errors import PipelineError
@@ -90,13 +90,6 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, tmp_path)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 240) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def test_a_stream_from_the_log_to_the_store_answers_what_a_batch_answers(world: World) -> None:
     with Log(world.log) as log:
         append(log, 0, 200)
@@ -115,14 +108,14 @@ def test_changed_subscriptions_count_from_the_next_micro_batch_on_and_only_from_
 
         def publish(start: int, end: int) -> None:
             append(log, start, end)
-            eventually(lambda: running.wait(0.01) or reached(world, running) == end - 1)
+            until(lambda: running.wait(0.01) or reached(world, running) == end - 1)
 
         publish(0, 40)
         version = changes.apply(upsert=[("attic", "room = 'attic'"), ("warm", "heat > 25")], remove=["even"])
-        eventually(lambda: running.status().version == version)
+        until(lambda: running.status().version == version)
         publish(40, 80)
         world.compile([("all", "TRUE")])  # compiled anew, beside the running query
-        eventually(lambda: running.status().version == version + 1)
+        until(lambda: running.status().version == version + 1)
         publish(80, 100)
         assert running.status().problem is None
     changed = [pair for pair in FILTERS if pair[0] not in ("warm", "even")]
@@ -276,10 +269,10 @@ def test_a_version_that_cannot_be_used_is_told_of_and_the_query_goes_on_with_the
         running.finish()
         version = IndexChanges(world.index).apply(upsert=[("late", "TRUE")])
         world.compile([("all", "TRUE")])
-        eventually(lambda: running.status().version == version + 1)
+        until(lambda: running.status().version == version + 1)
         other = world.spark.createDataFrame([(1, "heat > 1")], "id bigint, filter string")
         pipeline.compile(other, world.index, domain=DOMAIN, placement="replicated")
-        eventually(lambda: running.status().problem is not None)
+        until(lambda: running.status().problem is not None)
         assert "its ids are bigint, and the query was started with string" in (running.status().problem or "")
         append(log, 10, 20)
         running.finish()

@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from tidings.service.data import private_files
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.data.private_files import PrivateFilesError, tighten, too_open
 from tidings.service.supervisor import Plan, prepared
-
-from ..conftest import until
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes are those of Unix")
 
@@ -78,7 +77,7 @@ def test_every_file_that_a_gateway_makes_is_its_owners_whatever_the_shell_says(t
     pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
     data = DataDirectory(tmp_path / "data")
     with subprocess.Popen([sys.executable, "-c", GATEWAY, str(data.path), "--port", "0"]) as process:
-        until(lambda: data.token.exists() and data.deliveries.exists(), 60)
+        until(lambda: data.token.exists() and data.deliveries.exists())
         assert too_open(data.path) == []
         process.terminate()
     assert too_open(data.path) == []

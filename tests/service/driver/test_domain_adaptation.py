@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
+from tests.waiting import until
+
 from tidings.service.driver import domain_adaptation as driver_adapting
 from tidings.service.driver.domain_adaptation import Adapting
 from tidings.service.driver.domain_stream import PREFIX
 from tidings.store.mailboxes.notifications import Notifications
 
-from ..driver_world import World, eventually, reached, streaming
+from ..driver_world import World, reached, streaming
 
 pytestmark = pytest.mark.spark
 
@@ -54,10 +56,10 @@ def test_views_change_while_events_come_and_every_match_is_told_once(
     def publishing_until(holds: Callable[[], bool]) -> None:
         def published() -> bool:
             publish(3)
-            eventually(lambda: reached(stream, world))
+            until(lambda: reached(stream, world))
             return holds()
 
-        eventually(published)
+        until(published)
 
     def told() -> bool:
         return all(
@@ -71,26 +73,26 @@ def test_views_change_while_events_come_and_every_match_is_told_once(
         numbers |= {30: world.subscribe("price > 30", "dear")}
         publish(30)
         stream.tell(world.row)
-        eventually(told)
+        until(told)
         first = stream.status()
         assert first["view"] == "bluedove"
         assert first["view_partitions"] > 1
         assert first["events"] == len(prices)  # not the visits
     again = Adapting(spark, world.data.log, PREFIX, every_seconds=0.2, placement="digests")
     with streaming(spark, world, adapting=again) as stream:  # what is in force stays so until another is
-        eventually(lambda: stream.status()["state"] == "running")
+        until(lambda: stream.status()["state"] == "running")
         assert stream.status()["view_epoch"] == first["view_epoch"]
         publish(20)
         publishing_until(lambda: stream.status()["view"] == "digests")
         assert stream.status()["view_epoch"] > first["view_epoch"]
         publish(20)
-        eventually(told)
+        until(told)
         layouts = list(world.files.index.glob("*/placed-*.json"))
         assert len(layouts) == 1  # that of the old View is gone
     again.stop()
     publish(20)
     with streaming(spark, world) as stream:  # without adapting: every worker has all subscriptions
-        eventually(told)
+        until(told)
 
 
 def test_mailboxes_are_grouped_where_that_saves_bytes_and_read_as_before(
@@ -103,20 +105,20 @@ def test_mailboxes_are_grouped_where_that_saves_bytes_and_read_as_before(
     with streaming(spark, world, adapting=adapting) as stream:
         published = world.publish(*(float(n % 3) for n in range(300)))
         above = [at for n, at in enumerate(published) if n % 3]  # all but the zeros
-        eventually(lambda: reached(stream, world))
+        until(lambda: reached(stream, world))
 
         def grouped() -> bool:
             above.extend(world.publish(*([5.0] * 200)))
-            eventually(lambda: reached(stream, world))
+            until(lambda: reached(stream, world))
             return bool(stream.status()["groups"])
 
-        eventually(grouped)
+        until(grouped)
         changed = world.catalogue.change_filter("ada", "above 7", "price > 100").number
         world.catalogue.activate(changed, world.log.end)
         world.catalogue.delete("ada", "above 8", world.log.end)
         stream.tell(world.row)
         last = world.publish(*([9.0] * 200), 101.0)
-        eventually(lambda: reached(stream, world))
+        until(lambda: reached(stream, world))
         with Notifications(world.files.mailboxes) as mailboxes:
             assert mailboxes._ask("SELECT count(*) FROM pages")[0][0] > 0
             rows = mailboxes._ask("SELECT count(*) FROM notifications WHERE position >= ?", last[0])[0][0]
@@ -126,5 +128,5 @@ def test_mailboxes_are_grouped_where_that_saves_bytes_and_read_as_before(
         assert world.told(changed) == last[-1:]
         with Deliveries(world.data.deliveries) as deliveries:
             deliveries.acknowledge(world.catalogue.get("ada", "above 6").key, last[0])  # type: ignore[union-attr]
-        eventually(lambda: world.told(numbers[6]) == last[1:])
+        until(lambda: world.told(numbers[6]) == last[1:])
     adapting.stop()

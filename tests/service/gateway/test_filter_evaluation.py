@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
-from tests.service.conftest import until
 from tests.service.gateway.test_webhooks import Receiver
+from tests.waiting import until
 
 from tidings.client import Client
 from tidings.service.data.data_directory import replace_json

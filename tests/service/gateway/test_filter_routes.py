@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
@@ -57,9 +57,7 @@ def answer_jobs(gateway: Any, answer: dict[str, Any]) -> threading.Thread:
     """Answer the next job as the driver does."""
 
     def run() -> None:
-        deadline = time.monotonic() + 10
-        while not (jobs := gateway.open_jobs()) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        jobs = until(gateway.open_jobs)
         gateway.job = jobs[0]
         replace_json(gateway.data.answer(jobs[0].id), answer)
 

@@ -13,6 +13,7 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from tests.waiting import LAST_RESORT_SECONDS
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
@@ -64,7 +65,7 @@ def judge(tenant: Any, method: str, path: str, mode: Any, known: dict[str, str],
     @settings(EVERYTHING, max_examples=examples)
     @given(case=operation.as_strategy(generation_mode=mode, path_parameters=known).map(hastened))
     def every_answer_is_as_the_document_says(case: Any) -> None:
-        case.call_and_validate(base_url=tenant.url, session=session, checks=judged, timeout=20)
+        case.call_and_validate(base_url=tenant.url, session=session, checks=judged, timeout=LAST_RESORT_SECONDS)
 
     every_answer_is_as_the_document_says()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
@@ -169,9 +169,7 @@ def test_publishers_are_slowed_when_the_driver_is_too_far_behind(make_gateway: C
     assert int(answer.headers["Retry-After"]) >= 1
     said = {"time": 1e12, "domains": {"default.stocks": {"reached": 51}}}
     replace_json(gateway.data.driver_status, said)
-    deadline = time.monotonic() + 10
-    while post(gateway, {"price": 1}).status_code != 200:
-        assert time.monotonic() < deadline
+    until(lambda: post(gateway, {"price": 1}).status_code == 200)
 
 
 def test_what_was_behind_when_the_gateway_ended_is_behind_when_it_begins_again(
@@ -185,9 +183,7 @@ def test_what_was_behind_when_the_gateway_ended_is_behind_when_it_begins_again(
     assert gateway.client.get("/v1/health").json()["domains"]["stocks"]["lag_events"] == 55
     assert post(gateway, {"price": 1}).status_code == 429
     replace_json(gateway.data.driver_status, {"time": 1e12, "domains": {"default.stocks": {"reached": 40}}})
-    deadline = time.monotonic() + 10
-    while gateway.client.get("/v1/health").json()["domains"]["stocks"]["lag_events"] != 20:
-        assert time.monotonic() < deadline
+    until(lambda: gateway.client.get("/v1/health").json()["domains"]["stocks"]["lag_events"] == 20)
     assert post(gateway, {"price": 1}).status_code == 200
 
 

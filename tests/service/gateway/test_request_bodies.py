@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gzip
 import json
 import threading
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from decimal import Decimal
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.service.conftest import until
 from tests.service.raw_http import Raw
+from tests.waiting import until
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
@@ -34,6 +37,7 @@ from tidings.service.gateway.request_bodies import (
     many_events,
     quick_array,
     quick_lines,
+    received,
 )
 
 EVENTS = "POST /v1/domains/stocks/events"
@@ -383,3 +387,40 @@ def test_a_text_that_may_be_too_long_is_not_read_quickly(monkeypatch: pytest.Mon
     assert quick_array(long.encode(), long, (), 1000) is None
     assert read == []
     assert quick_array(long.encode(), long, (), 4000) is not None
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time passes only when a test says so."""
+
+    seconds = 0.0
+
+    def time(self) -> float:
+        return self.seconds
+
+
+class Slow:
+    """A request whose body comes byte by byte, with so many seconds before each."""
+
+    def __init__(self, clock: Clock, body: bytes, seconds: float) -> None:
+        self.clock, self.body, self.seconds = clock, body, seconds
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        for at in range(len(self.body)):
+            self.clock.seconds += self.seconds
+            for _ in range(2):  # to see that a time is over, and to act on it
+                await asyncio.sleep(0)
+            yield self.body[at : at + 1]
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0.4, None), (0.6, 408)])
+def test_a_body_has_more_time_for_as_long_as_it_comes_fast_enough(seconds: float, status: int | None) -> None:
+    limits = ServiceLimits(body_seconds=0.5, min_bytes_per_second=2)  # so that every byte brings half a second
+    body = b'{"price":1}' + b" " * 60
+    with contextlib.closing(Clock()) as clock:
+        reading = received(Slow(clock, body, seconds), 1000, Mock(), limits)  # type: ignore[arg-type]
+        if status is None:
+            assert clock.run_until_complete(reading) == body
+        else:
+            with pytest.raises(Problem) as refused:
+                clock.run_until_complete(reading)
+            assert refused.value.status == status

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from tidings.service.data.data_directory import replace_json
 from tidings.service.gateway.gateway_settings import (
@@ -20,7 +21,7 @@ from tidings.service.gateway.gateway_settings import (
     read_limits,
 )
 
-from ..conftest import Gateway, until
+from ..conftest import Gateway
 
 NOTHING = Limits(max_bytes=0)
 

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
+from tests.waiting import until
+
 from tidings.service.data.data_directory import replace_json
 from tidings.store.catalogue import Catalogue, NewSubscription
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-    return found
 
 
 def test_a_new_subscription_says_from_where_its_filter_holds(stocks: Any) -> None:
@@ -109,7 +101,7 @@ def test_a_subscription_ends_when_its_time_has_come_and_what_waits_can_be_had(st
     made = stocks.subscribe(expires=soon.isoformat())
     before = stocks.publish_many(1)
     path = f"/v1/subscriptions/{made['id']}"
-    wait_for(lambda: stocks.client.get(path).json()["state"] == "expired")
+    until(lambda: stocks.client.get(path).json()["state"] == "expired")
     after = stocks.publish_many(1)
     stocks.load(before + after, made["id"])
     assert [one["position"] for one in stocks.pull(made["id"], wait=2)["notifications"]] == before
@@ -181,7 +173,7 @@ def test_a_history_that_cannot_be_replayed_disables_its_subscription_with_the_re
     (job,) = stocks.open_jobs()
     replace_json(stocks.data.answer(job.id), {"done": False, "kind": "request", "reason": "no such attribute"})
     path = f"/v1/subscriptions/{made['id']}"
-    wait_for(lambda: stocks.client.get(path).json()["state"] == "disabled")
+    until(lambda: stocks.client.get(path).json()["state"] == "disabled")
     assert "no such attribute" in stocks.client.get(path).json()["disabled"]
 
 

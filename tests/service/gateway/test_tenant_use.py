@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
+from tests.waiting import until
+
 from tidings.service.gateway.gateway_settings import Quota, QuotaError, Quotas, ServiceLimits, read_quotas
 from tidings.service.gateway.problems import Problem
 from tidings.service.gateway.tenant_use import OWN, TenantUse
@@ -231,7 +233,6 @@ def test_bytes_that_wait_to_be_matched_are_counted_by_tenant(make_gateway: Any) 
     assert gateway.client.get("/v1/health").json()["quotas"]["waiting_bytes"]["used"] > 9_000
     assert gateway.stranger().post("/v1/domains/stocks/events", json=event).is_success
     assert gateway.client.delete("/v1/domains/stocks").status_code == 204  # what waited is gone with it
-    from tests.service.conftest import until
 
     until(lambda: gateway.client.post("/v1/domains/another/events", json=event).is_success)
 
