@@ -15,8 +15,10 @@ matches of a replay enter the mailboxes in one transaction, under a name of thei
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import logging
 import threading
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +43,7 @@ from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import MAX_WAITING, REPLAY, Notifications
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -52,21 +54,39 @@ _log = logging.getLogger("tidings.service")
 
 
 class Jobs:
-    """Does the jobs that are open, a few at a time, beside the streams."""
+    """Does the jobs that are open, a few at a time, beside the streams.
+
+    Tenants take turns, and no tenant has all threads: many jobs of one do not keep another's waiting.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tidings-job")
-        self._under_way: dict[str, Future[None]] = {}
+        self._under_way: dict[str, tuple[str, Future[None]]] = {}  # tenant and work, by the job's id
+        self._turns: dict[str, int] = {}  # when a tenant last began a job
+        self._turn = itertools.count(1)
         self._stopped = threading.Event()
 
     def look(self) -> None:
-        """Take up the jobs that have no answer yet."""
+        """Begin jobs that have no answer yet, where a thread is free."""
+        self._under_way = {id_: one for id_, one in self._under_way.items() if not one[1].done()}
+        if len(self._under_way) >= AT_ONCE:
+            return
         data = self._context.data
-        self._under_way = {id_: future for id_, future in self._under_way.items() if not future.done()}
+        waiting: dict[str, list[JobRow]] = {}  # by tenant
         for job in self._context.catalogue.open_jobs():
             if job.id not in self._under_way and not data.answer(job.id).exists():
-                self._under_way[job.id] = self._pool.submit(self._answer, job)
+                waiting.setdefault(job.tenant, []).append(job)
+        while len(self._under_way) < AT_ONCE and (tenant := self._next(waiting)) is not None:
+            job = waiting[tenant].pop(0)
+            self._turns[tenant] = next(self._turn)
+            self._under_way[job.id] = tenant, self._pool.submit(self._answer, job)
+
+    def _next(self, waiting: Mapping[str, list[JobRow]]) -> str | None:
+        """The tenant whose job is next: the one that has waited longest, of those that may begin another."""
+        running = Counter(tenant for tenant, _ in self._under_way.values())
+        able = [tenant for tenant, jobs in waiting.items() if jobs and running[tenant] < AT_ONCE - 1]
+        return min(able, key=lambda tenant: (running[tenant], self._turns.get(tenant, 0)), default=None)
 
     def stop(self) -> None:
         self._stopped.set()
