@@ -57,7 +57,7 @@ class Context:
         self.storing = FairThreads(8, "tidings-store")
         self.delivering = FairThreads(4, "tidings-deliver")
         self.reading = FairThreads(3, "tidings-read")
-        self.computing = FairThreads(2, "tidings-compute")  # for what takes long: one for a tenant at a time
+        self.computing = FairThreads(4, "tidings-compute", of_one=1)  # for work that takes long
         self.lag = Lag(data, self.log.end)
         limits = settings.quotas.service
         shared = {"uploading_bytes": limits.max_bodies_bytes, "connections": limits.max_connections // 2}
@@ -110,6 +110,10 @@ class Context:
     async def ask(self, work: Callable[..., T], *values: Any) -> T:
         """Have a store asked in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.storing, work, *values)
+
+    async def compute(self, work: Callable[..., T], *values: Any) -> T:
+        """Runs work that may take long in a thread, one of a tenant at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self.computing, work, *values)
 
     async def read(
         self, request: Request, tenant: str, model: type[AnyBody], *media_types: str, **defaults: Any
