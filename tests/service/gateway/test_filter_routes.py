@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.waiting import until
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tidings.service.data.data_directory import replace_json
+from tidings.service.gateway import filter_evaluation
 
 
 @pytest.mark.parametrize(
@@ -115,3 +117,51 @@ def test_a_bad_backtest_is_refused(stocks: Any, more: dict[str, Any], status: in
     answer = stocks.client.post("/v1/filters:backtest", json={"domain": "stocks", "filter": "TRUE", **more})
     assert (answer.status_code, answer.json()["pointer"]) == (status, pointer)
     assert stocks.open_jobs() == []
+
+
+def matches(gateway: Any, position: int) -> Any:
+    with gateway.client_of(gateway.token) as client:
+        return client.get(f"/v1/events/{position}/matches", timeout=60)
+
+
+def test_a_tenant_that_asks_for_matches_of_costly_filters_stops_no_other(
+    stocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stocks.subscribe("symbol = 'costly'")
+    other = stocks.other_tenant()
+    other.describe()
+    made = other.subscribe("symbol = 'OIL'")
+    mine, theirs = stocks.publish({"symbol": "OIL"})[0], other.publish({"symbol": "OIL"})[0]
+    called, go_on = threading.Event(), threading.Event()
+    compile_filters = filter_evaluation.compile_filters
+
+    def blocking(filters: list[str], *given: Any, **named: Any) -> Any:
+        if "symbol = 'costly'" in filters:
+            called.set()
+            assert go_on.wait(60)
+        return compile_filters(filters, *given, **named)
+
+    monkeypatch.setattr(filter_evaluation, "compile_filters", blocking)
+    with ThreadPoolExecutor(12) as threads:
+        costly = [threads.submit(matches, stocks, mine) for _ in range(12)]
+        try:
+            assert called.wait(60)
+            assert matches(other, theirs).json()["matched"] == [made["id"]]
+            assert other.client.post("/v1/domains/fresh/events", json={"x": 1}).status_code == 200
+            assert not any(one.done() for one in costly)
+        finally:
+            go_on.set()
+        assert {one.result().status_code for one in costly} == {200}
+
+
+def test_matches_are_refused_when_the_filters_of_a_domain_are_too_long(
+    stocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stocks.subscribe("symbol = 'OIL'")
+    position = stocks.publish({"symbol": "OIL"})[0]
+    monkeypatch.setattr(filter_evaluation, "MAX_CHARACTERS", len("symbol = 'OIL'"))
+    assert len(matches(stocks, position).json()["matched"]) == 1
+    stocks.subscribe("TRUE")
+    refused = matches(stocks, position)
+    assert (refused.status_code, refused.json()["limit"]) == (422, "matches_filter_characters")
+    assert "have 18 characters" in refused.json()["detail"]

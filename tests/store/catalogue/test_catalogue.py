@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from tidings.store.catalogue import (
     Catalogue,
+    CatalogueChangedError,
     CatalogueConflictError,
     CatalogueError,
     CatalogueMissingError,
@@ -30,6 +31,18 @@ def test_a_domain_is_described_anew_and_what_is_the_same_is_no_change(catalogue:
     assert (confirmed.inferred, confirmed.revision, confirmed.created) == (False, 2, first.created)
     assert catalogue.domain("ada", "flights") == confirmed
     assert catalogue.domain("eve", "flights") is None
+
+
+def test_a_definition_checked_at_an_older_revision_is_not_written(known: Catalogue) -> None:
+    revision = known.revision("ada", "flights")
+    with pytest.raises(CatalogueChangedError):
+        known.put_domain("ada", "flights", "2", inferred=False, at_revision=0)
+    known.create(new())
+    with pytest.raises(CatalogueChangedError):
+        known.put_domain("ada", "flights", "2", inferred=False, at_revision=revision)
+    now = known.revision("ada", "flights")
+    assert known.put_domain("ada", "flights", "2", inferred=False, at_revision=now).definition == "2"
+    assert known.put_domain("ada", "other", "1", inferred=False, at_revision=0).revision > now
 
 
 def test_domains_come_by_tenant_and_name(catalogue: Catalogue) -> None:

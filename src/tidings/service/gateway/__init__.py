@@ -34,6 +34,7 @@ Behind them:
     gateway_process      the process: options, signals, sockets
     gateway_context      everything that a gateway has open
     gateway_settings     settings, quotas, retention limits
+    domain_changes       adds and changes domains
     subscription_changes creates, changes, expires and deletes subscriptions
     filter_evaluation    which subscriptions an event matches now, and which XML nodes one selects
     retention            removes from the log what nobody needs

@@ -9,10 +9,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from tidings.errors import DomainError
 from tidings.model.domain import Domain
@@ -57,7 +57,8 @@ class KnownDomains:
         self._use = use
         self._executor = executor
         self._known: OrderedDict[tuple[str, str], KnownDomain] = OrderedDict()
-        self._changing = asyncio.Lock()  # so that each domain is counted once
+        # One lock for each domain that is being made or changed, so that it is counted once.
+        self._changing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def remembered(self, tenant: str, name: str) -> KnownDomain | None:
         return self._known.get((tenant, name))
@@ -82,22 +83,16 @@ class KnownDomains:
     async def inferred(self, tenant: str, name: str, events: Sequence[dict[str, Any]]) -> KnownDomain:
         """A domain that was not there, as the first events have it; the first who comes decides."""
         domain_key(tenant, name)
-        async with self._changing:
+        async with self.changing(tenant, name):
             found = await self.find(tenant, name)
             if found is not None:
                 return found
             with self._use.made(tenant, "domains"):
                 return self._remember(await self._do(self._infer, tenant, name, events))
 
-    async def describing(self, tenant: str, name: str, work: Callable[[], T]) -> T:
-        """Do what describes a domain, or describes it again; one that is new counts."""
-        async with self._changing:
-            new = await self.find(tenant, name) is None
-            try:
-                with self._use.made(tenant, "domains") if new else nullcontext():
-                    return await self._do(work)
-            finally:
-                self.forget(tenant, name)
+    def changing(self, tenant: str, name: str) -> asyncio.Lock:
+        """A lock to hold while a domain is made or changed. Each domain has its own: no tenant waits for another."""
+        return self._changing.setdefault((tenant, name), asyncio.Lock())
 
     def removed(self, tenant: str, name: str) -> None:
         self._use.give(tenant, "domains")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tidings.errors import DomainError
-from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Domain
 from tidings.service.data.data_directory import NAME, domain_key
 from tidings.service.gateway import openapi
@@ -45,7 +43,7 @@ def router(context: Context) -> APIRouter:
         tenant = await context.tokens.tenant(request)
         described = read_domain(domain, await context.read(request, tenant, DomainBody))
         domain_key(tenant, domain)
-        row, new = await context.domains.describing(tenant, domain, partial(_put, context, tenant, described))
+        row, new = await context.domain_changes.describe(tenant, described)
         location = {"Location": f"/v1/domains/{domain}"} if new else None
         return JSONResponse(written_domain(row), 201 if new else 200, location)
 
@@ -96,27 +94,3 @@ def written_domain(row: DomainRow) -> dict[str, Any]:
         "created": written_time(row.created),
         "updated": written_time(row.updated),
     }
-
-
-def _put(context: Context, tenant: str, described: Domain) -> tuple[DomainRow, bool]:
-    """Have a domain as it is described, unless filters speak of what it then has no more."""
-    before = context.catalogue.domain(tenant, described.name)
-    if before is not None:
-        _refuse_to_break(context, tenant, described)
-    row = context.catalogue.put_domain(tenant, described.name, described.to_json(), inferred=False)
-    return row, before is None
-
-
-def _refuse_to_break(context: Context, tenant: str, described: Domain) -> None:
-    filters = context.catalogue.filters_of(tenant, described.name, from_position=context.reader.end)
-    rejects = compile_filters([row.filter for row in filters], described, on_error="reject").rejects
-    if rejects:
-        row, error = rejects[0]
-        others = f", and {len(rejects) - 1} more" if len(rejects) > 1 else ""
-        raise Problem(
-            409,
-            "conflict",
-            f"the filter of subscription '{filters[row].subscription}'{others} cannot be had with these attributes: "
-            f"{error}; change or delete it first",
-            pointer="/attributes",
-        )

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from functools import lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -25,25 +26,33 @@ from tidings.model.domain import Domain
 from tidings.model.event import read_record
 from tidings.model.subscription import Subscription
 from tidings.service.gateway.catalogue_cache import KnownDomain, KnownDomains
+from tidings.service.gateway.problems import Problem
 from tidings.store.catalogue import Catalogue, FilterRow, SubscriptionRow
 from tidings.store.log.event_record import parse
 
 _KEPT = 16  # domains with a matcher
+MAX_CHARACTERS = 5_000_000  # of a domain's filters, about 150,000 short ones: what is longer takes minutes to compile
 
 
 class CurrentMatches:
-    """Matchers by domain. Any thread may ask; one at a time is answered."""
+    """Matchers by domain. Any thread may ask; of one domain, one at a time is answered."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._lock = threading.Lock()
+        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # of domains
+        self._changing = threading.Lock()  # over these two, and held for no work
 
     def ask(
         self, known: KnownDomain, event: dict[str, Any], position: int, limit: int
     ) -> tuple[list[str], list[Explanation]]:
-        """Ids of the subscriptions that an event goes to; and of those that it nearly goes to, why not."""
-        with self._lock:
+        """Ids of the subscriptions that an event goes to; and of those that it nearly goes to, why not.
+
+        Raises a Problem if the filters of the domain have more than MAX_CHARACTERS.
+        """
+        with self._changing:
+            lock = self._locks.setdefault(known.key, threading.Lock())
+        with lock:
             kept = self._current(known)
             rows = [row for row in kept.rows.values() if row.valid_at(position)]
             try:
@@ -61,18 +70,33 @@ class CurrentMatches:
     def _current(self, known: KnownDomain) -> _Kept:
         row = known.row
         revision = self._catalogue.revision(row.tenant, row.name)
-        kept = self._kept.get(known.key)
+        with self._changing:
+            kept = self._kept.get(known.key)
         if kept is None or kept.domain != known.domain:
-            rows = self._catalogue.filters_of(row.tenant, row.name)
-            kept = _Kept(known.domain, rows)
-            self._kept[known.key] = kept
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._refuse_too_many(known)
+            kept = _Kept(known.domain, self._catalogue.filters_of(row.tenant, row.name))
         elif kept.revision != revision:
+            self._refuse_too_many(known)
             kept.follow(self._catalogue.changed_filters(row.tenant, row.name, kept.revision))
         kept.revision = revision
-        self._kept.move_to_end(known.key)
+        with self._changing:
+            self._kept[known.key] = kept
+            self._kept.move_to_end(known.key)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
         return kept
+
+    def _refuse_too_many(self, known: KnownDomain) -> None:
+        characters = self._catalogue.filter_characters(known.row.tenant, known.row.name)
+        if characters > MAX_CHARACTERS:
+            raise Problem(
+                422,
+                "limit",
+                f"the filters of the domain '{known.row.name}' have {characters:,} characters, and the matches of an "
+                f"event are found for at most {MAX_CHARACTERS:,}; ask about one filter with POST /v1/filters:test",
+                limit="matches_filter_characters",
+                value=MAX_CHARACTERS,
+            )
 
 
 class _Kept:

@@ -101,7 +101,7 @@ def router(context: Context) -> APIRouter:
         known = await context.domains.find(owner, name) if owner == tenant else None
         if known is None:
             raise missing("event", position)
-        matched, near = await context.ask(context.matching.ask, known, logged.event, logged.position, NEAR)
+        matched, near = await context.compute(context.matching.ask, known, logged.event, logged.position, NEAR)
         nearly = [{"subscription": miss.subscription, "failing": miss.failing, "text": str(miss)} for miss in near]
         text = texts_of([logged.event])[0]
         told = json.dumps({"matched": matched, "nearly": nearly}, ensure_ascii=False)

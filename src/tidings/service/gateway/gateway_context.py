@@ -13,6 +13,7 @@ from tidings.service.data.data_directory import DEFAULT_TENANT, DataDirectory
 from tidings.service.gateway.api_models import Body, read_body
 from tidings.service.gateway.catalogue_cache import KnownDomains, KnownSubscriptions
 from tidings.service.gateway.connections import Connections
+from tidings.service.gateway.domain_changes import DomainChanges
 from tidings.service.gateway.driver_lag import Lag
 from tidings.service.gateway.fetching import Pulling, Streaming
 from tidings.service.gateway.filter_evaluation import CurrentMatches, NodeSelection
@@ -52,10 +53,11 @@ class Context:
         opened.callback(self.catalogue.close)
         self.deliveries = Deliveries(data.deliveries)
         opened.callback(self.deliveries.close)
-        # Three kinds of work that must not wait for each other: a locked catalogue is not to stop deliveries.
+        # Four kinds of work that must not wait for each other: a locked catalogue is not to stop deliveries.
         self.storing = FairThreads(8, "tidings-store")
         self.delivering = FairThreads(4, "tidings-deliver")
         self.reading = FairThreads(3, "tidings-read")
+        self.computing = FairThreads(4, "tidings-compute", of_one=1)  # for work that takes long
         self.lag = Lag(data, self.log.end)
         limits = settings.quotas.service
         shared = {"uploading_bytes": limits.max_bodies_bytes, "connections": limits.max_connections // 2}
@@ -67,6 +69,9 @@ class Context:
         self.metrics.watch(self.lag, self.log_end)
         self.tokens = Tokens(self.catalogue, self.storing, settings.token_cache_seconds)
         self.domains = KnownDomains(self.catalogue, self.use, self.storing)
+        self.domain_changes = DomainChanges(
+            self.catalogue, self.reader, self.domains, self.use, self.storing, self.computing
+        )
         self.subscriptions = KnownSubscriptions(self.catalogue, self.storing)
         self.matching = CurrentMatches(self.catalogue)
         self.mailboxes = Mailboxes(
@@ -99,12 +104,16 @@ class Context:
         self.use.measure("waiting_bytes", self.lag.waiting_bytes)
         self.use.measure("webhooks_at_once", self.webhooks.under_way)
         self.use.measure("held_log_bytes", lambda tenant: self.retention.held_bytes.get(tenant, 0))
-        for pool in (self.storing, self.delivering, self.reading):
+        for pool in (self.storing, self.delivering, self.reading, self.computing):
             opened.callback(pool.shutdown)  # before the stores are closed that they ask
 
     async def ask(self, work: Callable[..., T], *values: Any) -> T:
         """Have a store asked in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.storing, work, *values)
+
+    async def compute(self, work: Callable[..., T], *values: Any) -> T:
+        """Runs work that may take long in a thread, one of a tenant at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self.computing, work, *values)
 
     async def read(
         self, request: Request, tenant: str, model: type[AnyBody], *media_types: str, **defaults: Any

@@ -133,10 +133,11 @@ asking: ContextVar[str | None] = ContextVar("asking", default=None)  # the tenan
 class FairThreads(Executor):
     """A pool of threads with a queue for each tenant, served in turn."""
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, name: str, *, of_one: int | None = None) -> None:
+        """`of_one` is how many threads one tenant may have at a time; by default all but one."""
         self._pool = ThreadPoolExecutor(threads, name)
         self._threads = threads
-        self._of_one = max(1, threads - 1)
+        self._of_one = of_one or max(1, threads - 1)
         self._lock = threading.Lock()
         self._queues: OrderedDict[str | None, deque[Callable[[], None]]] = OrderedDict()  # none is empty
         self._running: Counter[str | None] = Counter()

@@ -19,6 +19,7 @@ database       SQLite and PostgreSQL: opening, transactions, errors in our words
 from tidings.store.catalogue.catalogue import Catalogue
 from tidings.store.catalogue.catalogue_errors import (
     CatalogueBusyError,
+    CatalogueChangedError,
     CatalogueConflictError,
     CatalogueError,
     CatalogueMissingError,
@@ -38,6 +39,7 @@ from tidings.store.catalogue.rows import (
 __all__ = [
     "Catalogue",
     "CatalogueBusyError",
+    "CatalogueChangedError",
     "CatalogueConflictError",
     "CatalogueError",
     "CatalogueMissingError",

@@ -17,5 +17,9 @@ class CatalogueConflictError(CatalogueError):
     """What is there already does not allow it. Nothing was changed."""
 
 
+class CatalogueChangedError(CatalogueConflictError):
+    """What a change was made for has changed in the meantime. Nothing was changed; look again, and try again."""
+
+
 class CatalogueBusyError(CatalogueError):
     """The database is locked, or cannot be reached. Nothing was changed; try again."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tidings.store.catalogue.catalogue_errors import CatalogueConflictError, CatalogueError
+from tidings.store.catalogue.catalogue_errors import CatalogueChangedError, CatalogueConflictError, CatalogueError
 from tidings.store.catalogue.database import Database, can_be_kept, next_revision, now, plain
 from tidings.store.catalogue.rows import DomainRow
 from tidings.store.catalogue.schema import ALL_TENANTS, catalogue, domains, filters, subscriptions
@@ -35,13 +35,21 @@ class Domains:
         found = self.domain(tenant, domain)
         return 0 if found is None else found.revision
 
-    def put_domain(self, tenant: str, name: str, definition: str, *, inferred: bool, replace: bool = True) -> DomainRow:
-        """Describe a domain, or describe it anew; without `replace` one that is there stays as it is."""
+    def put_domain(
+        self, tenant: str, name: str, definition: str, *, inferred: bool, replace: bool = True,
+        at_revision: int | None = None,
+    ) -> DomainRow:  # fmt: skip
+        """Add a domain or replace its definition; without `replace`, one that is there stays as it is.
+
+        With `at_revision`, raises CatalogueChangedError unless the domain is at this revision; 0: not there.
+        """
         check_name("tenant", tenant)
         check_name("domain", name)
         plain(definition, "domain")
         with self._database.writing(tenant) as connection:
             found = _row(connection.execute(_find, {"tenant_": tenant, "name_": name}).mappings().first())
+            if at_revision is not None and at_revision != (0 if found is None else found.revision):
+                raise CatalogueChangedError(f"domain: '{name}' or its filters have changed in the meantime; try again")
             time = now()
             if found is None:
                 row = DomainRow(tenant, name, definition, inferred, time, time, next_revision(connection))

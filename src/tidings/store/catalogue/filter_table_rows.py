@@ -118,6 +118,13 @@ class Filters:
         with self._database.reading(tenant) as connection:
             return rows_of(connection.execute(_needed, {"tenant_": tenant, "domain_": domain, "from_": from_position}))
 
+    def filter_characters(self, tenant: str, domain: str) -> int:
+        """How many characters all filters of a domain have together, those that have ended too."""
+        of_domain = (filters.c.tenant == tenant) & (filters.c.domain == domain)
+        total = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(filters.c.filter)), 0)).where(of_domain)
+        with self._database.reading(tenant) as connection:
+            return int(connection.execute(total).scalar_one())
+
     def filter_counts(self) -> dict[str, int]:
         """How many filters that have not ended each domain has, by its key."""
         of_domain = (filters.c.tenant, filters.c.domain)
