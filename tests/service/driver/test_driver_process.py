@@ -163,7 +163,7 @@ def test_a_domain_that_left_the_shared_stream_needs_no_event_that_was_matched_th
     world.log.retain(from_position=world.log.end)
     with streaming(spark, world) as stream:  # by a driver that was started after a crash
         second = world.publish(9.0)
-        eventually(lambda: world.told(dear) == second)
+        until(lambda: world.told(dear) == second)
         assert stream.status()["problem"] is None
 
 
