@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until_async
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
@@ -127,25 +128,25 @@ def submit(threads: FairThreads, tenant: str, work: Callable[..., Any], *values:
 def test_a_tenant_with_much_to_do_leaves_a_thread_to_others() -> None:
     go_on = threading.Event()
     with FairThreads(3, "test") as threads:
-        hogging = [submit(threads, "a", go_on.wait, 20) for _ in range(50)]
-        assert submit(threads, "b", lambda: "done").result(20) == "done"
+        hogging = [submit(threads, "a", go_on.wait, LAST_RESORT_SECONDS) for _ in range(50)]
+        assert submit(threads, "b", lambda: "done").result(LAST_RESORT_SECONDS) == "done"
         assert not any(one.done() for one in hogging)
         go_on.set()
-        assert all(one.result(20) for one in hogging)
+        assert all(one.result(LAST_RESORT_SECONDS) for one in hogging)
 
 
 def test_tenants_have_their_turn_however_much_one_asks_for() -> None:
     order: list[str] = []
     go_on = threading.Event()
     with FairThreads(1, "test") as threads:
-        first = submit(threads, "a", go_on.wait, 20)
+        first = submit(threads, "a", go_on.wait, LAST_RESORT_SECONDS)
         rest = [submit(threads, "a", order.append, "a") for _ in range(10)]
         rest += [submit(threads, "b", order.append, "b") for _ in range(2)]
         rest += [submit(threads, "c", order.append, "c")]
         go_on.set()
-        assert first.result(20)
+        assert first.result(LAST_RESORT_SECONDS)
         for one in rest:
-            one.result(20)
+            one.result(LAST_RESORT_SECONDS)
     assert sorted(order[:3]) == ["a", "b", "c"]
     assert sorted(order[3:5]) == ["a", "b"]
     assert order[5:] == ["a"] * 8
@@ -154,14 +155,14 @@ def test_tenants_have_their_turn_however_much_one_asks_for() -> None:
 def test_errors_and_cancelled_work_are_as_with_any_executor() -> None:
     go_on = threading.Event()
     with FairThreads(1, "test") as threads:
-        blocking = threads.submit(go_on.wait, 20)
-        cancelled = threads.submit(go_on.wait, 20)
+        blocking = threads.submit(go_on.wait, LAST_RESORT_SECONDS)
+        cancelled = threads.submit(go_on.wait, LAST_RESORT_SECONDS)
         assert cancelled.cancel()
         failing = threads.submit(lambda: 1 // 0)
         go_on.set()
-        assert blocking.result(20)
+        assert blocking.result(LAST_RESORT_SECONDS)
         with pytest.raises(ZeroDivisionError):
-            failing.result(20)
+            failing.result(LAST_RESORT_SECONDS)
     with pytest.raises(RuntimeError, match="shutdown"):
         threads.submit(go_on.wait)
 
@@ -186,13 +187,9 @@ def test_a_failure_is_told_and_the_work_is_done_again(error: Exception, caplog: 
     async def run() -> None:
         background = Background("the work", 0.001, work)
         background.start()
-        async with asyncio.timeout(5):
-            while len(done) < 4:
-                await asyncio.sleep(0.001)
+        await until_async(lambda: len(done) >= 4)
         await background.stop()
-        seen = len(done)
-        await asyncio.sleep(0.01)
-        assert len(done) == seen
+        assert len(asyncio.all_tasks()) == 1  # only this one is left to do anything
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
