@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from tidings.pipeline.runtime.java import java_environment
+from tidings.pipeline.runtime.spark_session import java_environment
 from tidings.pipeline.sources.stream_sources import KAFKA_PACKAGE
 
 KAFKA = "org.apache.kafka:kafka_2.13:4.3.1"

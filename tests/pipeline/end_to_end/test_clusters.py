@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyspark
 import pytest
 
-from tidings.pipeline.runtime.java import java_environment
+from tidings.pipeline.runtime.spark_session import java_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -7,8 +7,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidings.pipeline.jobs.adaptation import Adapted, adapt
-from tidings.pipeline.jobs.cluster_adaptation import MicroClusters, cut_by_boruvka, joined_micro, micro_clusters_of
+from tidings.pipeline.jobs.adaptation import (
+    Adapted,
+    MicroClusters,
+    adapt,
+    cut_by_boruvka,
+    joined_micro,
+    micro_clusters_of,
+)
 from tidings.testing import workloads
 
 pytestmark = pytest.mark.spark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tidings.pipeline.jobs.quantile_sketches import merged, sketch_of
+from tidings.pipeline.jobs.adaptation import merged, sketch_of
 
 
 @pytest.mark.parametrize("name", ["uniform", "skewed", "few values"])

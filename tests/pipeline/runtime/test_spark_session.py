@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tidings import pipeline
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.runtime import java
+from tidings.pipeline.runtime import spark_session as java
 
 HIDDEN = ("java", "javac")
 JOB = """

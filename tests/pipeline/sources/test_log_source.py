@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from tidings import pipeline
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.jobs.past_matches import positions_matched
+from tidings.pipeline.jobs.backtesting import positions_matched
 from tidings.pipeline.sinks.stream_sinks import StoreSink
 from tidings.pipeline.sources.log_source import LogSource, read_log, stream_log
 from tidings.pipeline.sources.stream_sources import LogEvents

@@ -16,7 +16,6 @@ from tidings.model.domain import Attribute, Domain
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
-from tidings.pipeline.build.build_tasks import indexed
 from tidings.pipeline.build.index_directory import (
     IndexDirectory,
     Layout,
@@ -25,6 +24,7 @@ from tidings.pipeline.build.index_directory import (
     checksum,
     describe_version,
 )
+from tidings.pipeline.build.subscription_table import indexed
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.index_version import PinnedVersions
 from tidings.pipeline.steps.match_metrics import Measures

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from tidings.pipeline.runtime.java import java_environment
+from tidings.pipeline.runtime.spark_session import java_environment
 
 from .process import descendants, free_port
 

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 
 from tidings.model.domain import Domain
 from tidings.pipeline.build.event_schema import check_events, domain_of
-from tidings.pipeline.build.index_build import Builder, Contents, Made, checked, contents_of, domain_name, id_type
 from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest
 from tidings.pipeline.build.placement_choice import (
     AUTO,
@@ -27,6 +26,8 @@ from tidings.pipeline.build.placement_choice import (
     executor_memory,
     parse_bytes,
 )
+from tidings.pipeline.build.shard_building import Builder, Made
+from tidings.pipeline.build.subscription_table import Contents, checked, contents_of, domain_name, id_type
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.match_metrics import Measures, measured_lines
 from tidings.systems.planner.planner import Plan
@@ -177,7 +178,7 @@ class Index:
         return lines
 
     def _compile_for(self, domain: Domain, placement: str) -> None:
-        contents = contents_of(self._table, domain, self._wishes)
+        contents = contents_of(self._table, domain, asdict(self._wishes))
         builder = Builder(self._table, domain, contents, self._wishes, self._typical_events())
         latest = self._directory.latest()
         if latest is None or latest[1].fingerprint != contents.fingerprint:

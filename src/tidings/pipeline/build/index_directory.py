@@ -28,6 +28,7 @@ from tidings.pipeline.job_errors import PipelineError
 from tidings.store.formats import INDEX as FORMAT
 from tidings.store.formats import other_format
 
+SUFFIX = ".tidings"  # of shard files
 CHANGES = "changes"  # the layout of a version that holds only what differs from an earlier one
 
 _READ = 1 << 20

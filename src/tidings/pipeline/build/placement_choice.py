@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tidings.errors import did_you_mean
 from tidings.model.domain import Domain
 from tidings.model.event import read_events
-from tidings.pipeline.build.build_tasks import indexed, read_table
+from tidings.pipeline.build.subscription_table import indexed, read_table
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import is_local
 from tidings.systems.interface import PlacementError, View, placement_named, placements

@@ -1,44 +1,60 @@
 """Statistics of all subscriptions and of the history of events, and the Views that follow: jobs on Spark.
 
-Every task reads its share and answers with sketches, a few thousand places for each attribute, however much it read;
-the driver merges them. So quantile edges and empirical distributions are those of all events and all filters' bounds;
-only what has to be looked at one by one, such as which index suits which subscription, is judged by a sample.
+Every task reads its share and returns sketches, a few thousand places for each attribute, however much it read; the
+driver merges them. So quantile edges and empirical distributions are those of all events and all filters' bounds; only
+what has to be looked at one by one, such as which index suits which subscription, is judged by a sample.
+
+A sketch keeps every n-th place of a part, in order, each standing for n. The rank of a place in a sketch differs from
+its true one by less than n, so that after any number of merges quantiles are wrong by at most the sum of what the parts
+left out: a part in KEPT each time that it is thinned out.
+
+Clusters of a million subscriptions are found approximately: tasks lay a grid over the centres of boxes and count, cell
+by cell (*micro-clusters*, at most MICRO_MAX); the driver joins cells that touch, finds the minimum spanning tree of
+that graph by Borůvka's rounds, and cuts its longest edges. Centres of one cell are taken for one, and cells that do not
+touch for neighbours only along an axis.
 """
 
 from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tidings.errors import EventError
-from tidings.filter.compile.compiler import compile_filters
+from tidings.matching.change.merge import joined_filters, taken_filters
 from tidings.model.domain import Domain
-from tidings.model.event import read_events
+from tidings.model.event import EventBatch, read_events
 from tidings.model.types import Path
-from tidings.pipeline.build.build_tasks import read_table
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.index_build import checked, domain_name
+from tidings.pipeline.build.subscription_table import checked, divided, domain_name, of_domain, read_table
 from tidings.pipeline.job_errors import PipelineError, told_briefly
-from tidings.pipeline.jobs.quantile_sketches import Sketch, merged, sketch_of
-from tidings.systems.geometry.line_positions import bounds_in, event_places, has_places
+from tidings.systems.clusters import placement as clusters
+from tidings.systems.clusters.clustering import boruvka, components, kmeans, neighbours
+from tidings.systems.clusters.groups import Quality, quality
+from tidings.systems.geometry.line_positions import Edges, bounds_in, event_places, has_places
 from tidings.systems.interface import PlacementError, placement_named, placements
-from tidings.systems.statistics import Statistics
+from tidings.systems.statistics import QUANTILES, Distribution, Statistics
 
 SUBSCRIPTIONS = 20_000  # sampled
 EVENTS = 20_000  # sampled
+KEPT = 4096  # places of a sketch
+MICRO_MAX = 100_000
+FINENESS = 64  # cells of an axis that centres are counted in, at first
 
-_READ_SIZE = 100_000
+_WIDE = 0.5  # of an axis: past which on every axis a subscription has no part in the making of clusters
+_MOST_MEANS = 4_000  # micro-clusters that k-means is run over
+_JUDGING = 2_000  # events that tell which way is the best: each is compared with every sampled subscription
 
-Sketches = dict[Path, Sketch]
+
+Sketches = dict[Path, "Sketch"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +86,7 @@ def adapt(
     table = checked(subscriptions)
     name = domain.name if isinstance(domain, Domain) else domain_name(table)
     known = domain_of(events.schema if domain is None and events is not None else domain, name)
-    ours = table.where(F.col("domain").isNull() | (F.col("domain") == known.name)).select("id", "filter")
+    ours = table.where(of_domain(known)).select("id", "filter")
     seconds: dict[str, float] = {}
     statistics = statistics_over(ours, events, known)
     seconds["statistics"] = time.perf_counter() - began
@@ -88,8 +104,6 @@ def adapt(
     seconds["views"] = time.perf_counter() - began - seconds["statistics"]
     found: dict[str, Any] = {}
     if "clusters" in views:
-        from tidings.pipeline.jobs.cluster_adaptation import clustered_over
-
         views["clusters"], found = clustered_over(ours, statistics, views["clusters"], clusters_wanted)
         seconds["clusters"] = time.perf_counter() - began - seconds["statistics"] - seconds["views"]
     return Adapted(statistics, views, refused, found, seconds)
@@ -107,8 +121,7 @@ def statistics_over(subscriptions: DataFrame, events: DataFrame | None, domain: 
         every = max(1, count // SUBSCRIPTIONS)
         rows = divided(subscriptions, count).mapInArrow(partial(_read_filters, domain, every), "part binary")
         parts = [pickle.loads(row.part) for row in rows.collect()]
-        texts = pa.concat_arrays([part["texts"] for part in parts])
-        filters = compile_filters(texts, domain, on_error="reject")
+        filters = joined_filters([part["sampled"] for part in parts], domain)
         if not filters.boxes:
             raise PipelineError("no subscription that was sampled can be read and ever match; nothing to adapt to")
         bounds = _merged([part["bounds"] for part in parts])
@@ -131,11 +144,6 @@ def statistics_over(subscriptions: DataFrame, events: DataFrame | None, domain: 
     )
 
 
-def divided(subscriptions: DataFrame, count: int) -> DataFrame:
-    parts = max(subscriptions.sparkSession.sparkContext.defaultParallelism, count // _READ_SIZE)
-    return subscriptions.repartitionById(parts, F.pmod(F.xxhash64("id"), F.lit(parts)).cast("int"))
-
-
 def _sample(events: DataFrame) -> pa.Table:
     count = events.count()
     if count > EVENTS:
@@ -145,10 +153,10 @@ def _sample(events: DataFrame) -> pa.Table:
 
 def _merged(parts: Sequence[Sketches]) -> Sketches:
     paths = dict.fromkeys(path for part in parts for path in part)
-    return {path: merged(part[path] for part in parts if path in part) for path in paths}
+    return {path: merged_sketch(part[path] for part in parts if path in part) for path in paths}
 
 
-def packed(part: Any) -> pa.RecordBatch:
+def _packed(part: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part, protocol=5)], pa.binary())], names=["part"])
 
 
@@ -162,9 +170,8 @@ def _read_filters(domain: Domain, every: int, batches: Iterator[pa.RecordBatch])
         for path, intervals in read.filters.intervals.items()
         if has_places(intervals.type)
     }
-    texts = read.accepted["filter"].combine_chunks()
-    sampled = texts.take(np.arange(0, len(texts), every))
-    yield packed({"accepted": len(texts), "texts": sampled, "bounds": bounds})
+    sampled = taken_filters(read.filters, read.good[::every])
+    yield _packed({"accepted": len(read.good), "sampled": sampled, "bounds": bounds})
 
 
 def _read_events(
@@ -177,5 +184,198 @@ def _read_events(
         for path in paths:
             places = event_places(read, path)
             sketch = sketch_of(places.all, int((~places.valid).sum()))
-            whole[path] = merged([whole[path], sketch]) if path in whole else sketch
-    yield packed(whole)
+            whole[path] = merged_sketch([whole[path], sketch]) if path in whole else sketch
+    yield _packed(whole)
+
+
+# ---------------------------------------------------------------------- sketches
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """Places in their order, how many each stands for, and how many NULLs there were."""
+
+    places: Edges
+    weights: npt.NDArray[np.float64]
+    nulls: int = 0
+    distinct: int = 0  # places seen; of a merged sketch, at least so many
+
+    @property
+    def count(self) -> float:
+        return float(self.weights.sum())
+
+    def distribution(self, quantiles: int = QUANTILES) -> Distribution:
+        total = self.count
+        nulls = self.nulls / max(1.0, total + self.nulls)
+        if not len(self.places):
+            return Distribution(self.places, nulls, 0)
+        reached = np.cumsum(self.weights)
+        wanted = np.linspace(0, total, min(quantiles, len(self.places)))
+        at = np.minimum(np.searchsorted(reached, wanted, side="left"), len(self.places) - 1)
+        return Distribution(self.places[at], nulls, self.distinct)
+
+
+def sketch_of(places: Edges, nulls: int = 0, *, kept: int = KEPT) -> Sketch:
+    """A sketch of places in any order."""
+    ordered = np.sort(places)
+    distinct = 0 if not len(ordered) else 1 + int((ordered[1:] != ordered[:-1]).sum())
+    return _thinned(ordered, np.ones(len(ordered)), nulls, distinct, kept)
+
+
+def merged_sketch(sketches: Iterable[Sketch], *, kept: int = KEPT) -> Sketch:
+    """A sketch of all that these are sketches of."""
+    given = list(sketches)
+    filled = [sketch for sketch in given if len(sketch.places)]
+    nulls = sum(sketch.nulls for sketch in given)
+    if not filled:
+        return Sketch(np.empty(0, np.int64), np.empty(0), nulls)
+    places = np.concatenate([sketch.places for sketch in filled])
+    order = np.argsort(places, kind="stable")
+    places, weights = places[order], np.concatenate([sketch.weights for sketch in filled])[order]
+    seen = 1 + int((places[1:] != places[:-1]).sum())
+    return _thinned(places, weights, nulls, max(seen, *(sketch.distinct for sketch in filled)), kept)
+
+
+def _thinned(places: Edges, weights: npt.NDArray[np.float64], nulls: int, distinct: int, kept: int) -> Sketch:
+    if len(places) <= kept:
+        return Sketch(places, weights, nulls, distinct)
+    total = float(weights.sum())
+    reached = np.cumsum(weights)
+    # In the middle of equal shares of the weight, so that no end of the line is favoured.
+    at = np.searchsorted(reached, (np.arange(kept) + 0.5) * total / kept, side="left")
+    return Sketch(places[np.minimum(at, len(places) - 1)], np.full(kept, total / kept), nulls, distinct)
+
+
+# ---------------------------------------------------------------------- clusters
+
+
+@dataclass(frozen=True, eq=False)
+class MicroClusters:
+    """Cells of a grid over the centres of boxes: how many boxes each has, the sum of their ends, their hull."""
+
+    cells: npt.NDArray[np.int64]  # cells × axes
+    counts: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.float64]  # of first and last cells of the axes: cells × 2 axes
+    lows: npt.NDArray[np.int64]
+    highs: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def means(self) -> npt.NDArray[np.float64]:
+        return np.asarray(self.sums / self.counts[:, None])
+
+
+def micro_clusters_of(lows: Any, highs: Any, ends: Any, fineness: int = FINENESS) -> MicroClusters:
+    """Of boxes given by their first and last cells on each axis; those that are wide on every axis are left out."""
+    narrow = ((highs - lows + 1) / (ends + 1)).min(axis=1, initial=1.0) <= _WIDE
+    lows, highs = lows[narrow], highs[narrow]
+    cells = np.clip(((lows + highs) / 2 / ends * fineness).astype(np.int64), 0, fineness - 1)
+    sums = np.concatenate([lows, highs], axis=1).astype(np.float64)
+    return _gathered(cells, np.ones(len(lows), np.int64), sums, lows, highs)
+
+
+def joined_micro(parts: Sequence[MicroClusters], most: int = MICRO_MAX) -> MicroClusters:
+    """One grid of several; twice as coarse, again and again, while it has too many cells."""
+    cells, counts, sums, lows, highs = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("cells", "counts", "sums", "lows", "highs")
+    )
+    whole = _gathered(cells, counts, sums, lows, highs)
+    while len(whole) > most:
+        whole = _gathered(whole.cells // 2, whole.counts, whole.sums, whole.lows, whole.highs)
+    return whole
+
+
+def _gathered(cells: Any, counts: Any, sums: Any, lows: Any, highs: Any) -> MicroClusters:
+    if not len(cells):
+        return MicroClusters(cells, counts, sums, lows, highs)
+    distinct, label = np.unique(cells, axis=0, return_inverse=True)
+    order = np.argsort(label.reshape(-1), kind="stable")
+    starts = np.searchsorted(label.reshape(-1)[order], np.arange(len(distinct)))
+    return MicroClusters(
+        distinct,
+        np.add.reduceat(counts[order], starts),
+        np.add.reduceat(sums[order], starts, axis=0),
+        np.minimum.reduceat(lows[order], starts, axis=0),
+        np.maximum.reduceat(highs[order], starts, axis=0),
+    )
+
+
+def cut_by_boruvka(micro: MicroClusters, ends: Any, wanted: int) -> npt.NDArray[np.int64]:
+    """The cluster of each micro-cluster: the spanning tree of those that touch, without its longest edges."""
+    axes = micro.cells.shape[1]
+    means = micro.means
+    centres = (means[:, :axes] + means[:, axes:]) / 2 / ends
+    if len(micro) <= wanted:
+        return np.arange(len(micro))
+    edges, lengths = neighbours(centres, micro.cells)
+    tree = boruvka(len(micro), edges, lengths)
+    kept = tree[np.argsort(lengths[tree], kind="stable")][: max(0, len(micro) - wanted)]
+    return components(len(micro), edges[kept])
+
+
+def clustered_over(
+    subscriptions: DataFrame, statistics: Statistics, view: clusters.View, wanted: int | None = None
+) -> tuple[clusters.View, dict[str, Quality]]:
+    """The clusters of all subscriptions on the axes of a View made from a sample: the best of the ways there are.
+
+    By the spanning tree, by k-means over the micro-clusters, and those of the sample itself: the one whose events meet
+    the fewest subscriptions in vain.
+    """
+    domain = statistics.filters.domain
+    ends = np.array([len(edges) + 1 for edges in view.edges], np.int64)
+    with told_briefly():
+        task = partial(_count_boxes, domain, view)
+        rows = divided(subscriptions, statistics.subscriptions)
+        parts = [pickle.loads(row.part) for row in rows.mapInArrow(task, "part binary").collect()]
+    micro = joined_micro(parts)
+    if not len(micro):
+        return view, {}
+    count = wanted or view.count
+    ways = {"sample": view}
+    for way, label in (("boruvka", cut_by_boruvka(micro, ends, count)), ("kmeans", _by_means(micro, ends, count))):
+        order = np.argsort(label, kind="stable")
+        starts = np.searchsorted(label[order], np.arange(label.max() + 1))
+        lows = np.minimum.reduceat(micro.lows[order], starts, axis=0)
+        highs = np.maximum.reduceat(micro.highs[order], starts, axis=0)
+        blank = replace(
+            view, lows=lows, highs=highs, sizes=np.zeros(len(lows)), assignment=np.zeros(len(lows), np.int64)
+        )
+        ways[way] = clusters.sized(blank, statistics, view.partitions)
+    if statistics.events is None or not statistics.events.count:
+        return ways["kmeans"], {}
+    judging = _some(statistics.events, _JUDGING)
+    found = {way: quality(statistics.filters, judging, made) for way, made in ways.items()}
+    best = min(ways, key=lambda way: (found[way].false_negatives, found[way].delivered))
+    return ways[best], found
+
+
+def _some(events: EventBatch, wanted: int) -> EventBatch:
+    """About so many of the events, at equal distances."""
+    chosen = np.arange(0, events.count, max(1, events.count // wanted))
+    columns = {path: column.take(chosen) for path, column in events.columns.items()}
+    return EventBatch(events.domain, len(chosen), columns, events.rows[chosen], [], None)
+
+
+def _by_means(micro: MicroClusters, ends: Any, wanted: int) -> npt.NDArray[np.int64]:
+    """k-means over a grid so coarse that it has few cells; each micro-cluster is in the cluster of its coarse cell."""
+    coarse, label = micro.cells, np.arange(len(micro))
+    while len(np.unique(label)) > _MOST_MEANS:
+        coarse = coarse // 2
+        label = np.unique(coarse, axis=0, return_inverse=True)[1].reshape(-1)
+    label = np.unique(label, return_inverse=True)[1].reshape(-1)
+    mass = np.bincount(label, micro.counts).astype(np.float64)
+    points = np.stack([np.bincount(label, axis) / mass for axis in micro.sums.T], axis=1) / np.concatenate([ends, ends])
+    if len(points) <= wanted:
+        return np.asarray(label, np.int64)
+    return kmeans(points, mass, wanted)[label]
+
+
+def _count_boxes(domain: Domain, view: clusters.View, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    given = list(batches)
+    if not given:
+        return
+    filters = read_table(pa.Table.from_batches(given), domain).filters
+    lows, highs = clusters.boxes_in(filters, view.paths, view.edges)
+    yield _packed(micro_clusters_of(lows, highs, np.array([len(edges) + 1 for edges in view.edges], np.int64)))

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tidings.pipeline.jobs.backtest_counts import Event
-    from tidings.pipeline.jobs.backtesting import Backtest, Counts
+    from tidings.pipeline.jobs.backtesting import Backtest, Counts, Event
 
 PICTURES = (".png", ".svg", ".pdf")
 

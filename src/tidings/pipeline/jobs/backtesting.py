@@ -1,7 +1,8 @@
 """What a draft filter would have delivered over stored events, and how that differs from a subscription there is.
 
-One pass over the events: every task matches its share against both filters and keeps a tally, which
-is counts by time and a few events of each kind; one task merges the tallies; the driver gets one row.
+One pass over the events: every task matches its share against both filters and keeps a tally, which is counts by kind
+and time and a few events of each kind; one task merges the tallies; the driver gets one row. A tally takes as much
+memory after a billion events as after a thousand.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -25,20 +28,28 @@ from pyspark.sql import types as T
 from tidings.errors import DomainError, EventError, FilterError, SubscriptionError, did_you_mean
 from tidings.filter.syntax.parser import parse_filter
 from tidings.filter.tree import attributes_of
+from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain, parse_path, path_text
 from tidings.model.types import Path
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.index_build import checked
+from tidings.pipeline.build.subscription_table import checked
 from tidings.pipeline.job_errors import PipelineError, told_briefly
-from tidings.pipeline.jobs.backtest_counts import BOTH, ONLY_DRAFT, ONLY_EXISTING, TIME, Event, Tally, Task
-from tidings.pipeline.jobs.time_buckets import BUCKETS_MAX, DAY, SECOND, Bucket, Times, moment
+from tidings.pipeline.jobs.time_buckets import BUCKETS_MAX, DAY, SECOND, Bucket, Timeline, Times, moment
+from tidings.pipeline.runtime.spark_workarounds import numbered
 
 if TYPE_CHECKING:
     import os
 
     from rich.console import RenderableType
 
+Event = dict[str, Any]
+
 SAMPLES_MAX = 1_000
+TIME = "_tidings_time"  # the column that says when an event was
+NEITHER, ONLY_DRAFT, ONLY_EXISTING, BOTH = KINDS = range(4)  # of events: 1 is the draft, 2 the existing, 3 their sum
+
+_YEARS_1_TO_9999 = (-62_135_596_800_000_000, 253_402_300_800_000_000)  # in microseconds: what a datetime can say
+
 _TIMES = T.TimestampType | T.TimestampNTZType | T.DateType
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _IDS_LOOKED_AT = 10_000  # for the hint to a misspelt id
@@ -258,6 +269,115 @@ def _told(time: int | None) -> dt.datetime | None:
 # ---------------------------------------------------------------------- tasks
 
 
+@dataclass(frozen=True)
+class Task:
+    """What a worker has to know."""
+
+    filters: tuple[str, str | None]
+    domain: str  # as JSON
+    names: tuple[str, ...]  # of the columns that arrive, whatever they are called on the way, the time apart
+    columns: tuple[str, ...]  # of those, what the filters read
+    bucket: Bucket | None
+    samples: int
+    seed: int
+    finest: Bucket  # that the times are worth
+    scale: int  # of times in integers, to microseconds
+
+
+@lru_cache(maxsize=8)  # the matchers of the last backtests: a worker's next task has the same
+def _matcher(filters: tuple[str, str | None], domain: str) -> Matcher:
+    draft, existing = filters
+    subscriptions = [(ONLY_DRAFT, draft)] + ([] if existing is None else [(ONLY_EXISTING, existing)])
+    return Matcher(subscriptions, Domain.from_json(domain), threads=1)  # Spark runs a task for each core already
+
+
+class Tally:
+    """What is kept of the events of one task, or of all."""
+
+    def __init__(self, task: Task) -> None:
+        self._samples = task.samples
+        self.unfit = self.timeless = 0
+        self.kinds = np.zeros(len(KINDS), np.int64)
+        self.timeline = Timeline(len(KINDS), task.bucket, finest=task.finest)
+        # Of each kind those with the least priorities, which are random: a fair sample, and so is that of two merged.
+        self.chosen: dict[int, list[tuple[float, int, Event]]] = {kind: [] for kind in KINDS if kind != NEITHER}
+
+    @property
+    def events(self) -> int:
+        return int(self.kinds.sum())
+
+    def add(self, batch: pa.RecordBatch, task: Task, random: np.random.Generator) -> None:
+        timed = TIME in batch.schema.names
+        events = (batch.drop_columns([TIME]) if timed else batch).rename_columns(list(task.names))
+        asked = events.select(list(task.columns)) if task.columns else _rows(batch.num_rows)
+        matches = _matcher(task.filters, task.domain).match(asked, on_error="reject")
+        kinds = np.zeros(batch.num_rows, np.int64)
+        np.add.at(kinds, matches.events, np.asarray(matches.ids))
+        self.kinds += np.bincount(kinds, minlength=len(KINDS))
+        self.unfit += len({reject.row for reject in matches.rejects})
+        times = np.zeros(batch.num_rows, np.int64)
+        if timed:
+            times, known = _times(batch.column(TIME), task.scale)
+            self.timeless += int((~known).sum())
+            self.timeline.add(times[known], kinds[known])
+        for kind, kept in self.chosen.items():
+            self._sample(kept, np.flatnonzero(kinds == kind), events, times, random)
+
+    def _sample(
+        self, kept: list[tuple[float, int, Event]], rows: Times, events: pa.RecordBatch, times: Times, random: Any
+    ) -> None:
+        priorities = random.random(len(rows))
+        if self._samples and len(kept) == self._samples:
+            good = priorities < kept[-1][0]
+            rows, priorities = rows[good], priorities[good]
+        best = np.argsort(priorities)[: self._samples]
+        if len(best):
+            found = zip(priorities[best], times[rows[best]], _records(events.take(rows[best])), strict=True)
+            self._keep(kept, [(float(priority), int(time), event) for priority, time, event in found])
+
+    def _keep(self, kept: list[tuple[float, int, Event]], more: list[tuple[float, int, Event]]) -> None:
+        kept[:] = sorted([*kept, *more], key=lambda one: one[0])[: self._samples]
+
+    def merge(self, other: Tally) -> None:
+        self.kinds += other.kinds
+        self.unfit += other.unfit
+        self.timeless += other.timeless
+        self.timeline.merge(other.timeline)
+        for kind, kept in self.chosen.items():
+            self._keep(kept, other.chosen[kind])
+
+
+def _times(column: Any, scale: int) -> tuple[Times, npt.NDArray[np.bool_]]:
+    """Microseconds since 1970, and which events have any that a calendar has."""
+    if pa.types.is_date(column.type):
+        days = column.cast(pa.int32())
+        column, scale = days.cast(pa.int64()), 86_400_000_000
+    elif pa.types.is_timestamp(column.type):
+        column = pc.cast(column, pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    known = np.asarray(column.is_valid())
+    numbers = np.asarray(column.fill_null(0))
+    low, high = (end // scale for end in _YEARS_1_TO_9999)
+    known &= (numbers >= low) & (numbers < high)
+    return np.where(known, numbers, 0) * scale, known
+
+
+def _rows(count: int) -> pa.RecordBatch:
+    """Events of which nothing is asked."""
+    return pa.RecordBatch.from_pydict({"": pa.nulls(count)})
+
+
+def _records(events: pa.RecordBatch) -> list[Event]:
+    columns = {name: _values(events.column(name)) for name in events.schema.names}
+    return [{name: values[row] for name, values in columns.items()} for row in range(events.num_rows)]
+
+
+def _values(column: Any) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):  # a year that Python's dates do not have
+        return list(column.cast(pa.string()).to_pylist())
+
+
 def _tally_events(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     random = np.random.default_rng([task.seed, 0 if context is None else context.partitionId()])
@@ -345,3 +465,28 @@ def _plain(value: Any) -> Any:
             return str(value)
         case _:
             return value
+
+
+# ---------------------------------------------------------------------- one filter over the log
+
+
+def positions_matched(events: DataFrame, filter: str, domain: Domain, *, prefix: str) -> npt.NDArray[np.int64]:
+    """Of events that `read_log` answers with a prefix and `on_error="reject"`; in their order."""
+    step = partial(_matched, tuple(events.columns), domain.to_json(), filter, prefix)
+    with told_briefly():
+        found: Any = numbered(events).mapInArrow(step, "position bigint").toArrow()
+    return np.sort(np.asarray(found["position"].combine_chunks(), np.int64))
+
+
+def _matched(
+    names: tuple[str, ...], domain: str, filter: str, prefix: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    # Spark runs a task for each core already: one thread each.
+    matcher = Matcher([(0, filter)], Domain.from_json(domain), threads=1)
+    attributes = [name for name in names if not name.startswith(prefix)]
+    for given in batches:
+        batch = pa.RecordBatch.from_arrays(given.columns, names=list(names))
+        fit = batch.filter(batch.column(f"{prefix}rejected").is_null())
+        if len(fit):
+            rows: Any = pa.array(matcher.match(fit.select(attributes), on_error="reject").events, pa.int64())
+            yield pa.RecordBatch.from_arrays([fit.column(f"{prefix}position").take(rows)], names=["position"])

@@ -39,8 +39,7 @@ from tidings.matching.selectivity import (
 from tidings.model.domain import Domain, path_text
 from tidings.model.event import read_events
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.index_build import checked, domain_name
-from tidings.pipeline.build.whole_table import WholeTable, read_whole
+from tidings.pipeline.build.subscription_table import WholeTable, checked, domain_name, read_whole
 from tidings.pipeline.job_errors import PipelineError, told_briefly
 
 if TYPE_CHECKING:

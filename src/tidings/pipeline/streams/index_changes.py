@@ -35,9 +35,9 @@ from tidings.filter.compile.compiler import compile_filters
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.model.subscription import SubscriptionTable, read_subscriptions
-from tidings.pipeline.build.build_tasks import SUFFIX, attributes_read, indexed
 from tidings.pipeline.build.index_directory import (
     CHANGES,
+    SUFFIX,
     IndexDirectory,
     Layout,
     Manifest,
@@ -45,6 +45,7 @@ from tidings.pipeline.build.index_directory import (
     checksum,
     describe_version,
 )
+from tidings.pipeline.build.subscription_table import attributes_read, indexed
 from tidings.pipeline.job_errors import PipelineError
 
 FOLDED_AT = 20_000  # changed subscriptions at least, and

@@ -19,14 +19,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Domain
-from tidings.pipeline.build.index_build import Builder, Contents
 from tidings.pipeline.build.index_directory import IndexDirectory
 from tidings.pipeline.build.placement_choice import AUTO, Wishes
+from tidings.pipeline.build.shard_building import Builder
+from tidings.pipeline.build.subscription_table import Contents
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.jobs.adaptation import statistics_over
-from tidings.pipeline.jobs.cluster_adaptation import clustered_over
+from tidings.pipeline.jobs.adaptation import clustered_over, statistics_over
 from tidings.pipeline.streams.index_changes import Base
 from tidings.systems.interface import View, placement_named, view_from_dict, view_to_dict
 from tidings.systems.planner.planner import Division, Room, estimates, plan
@@ -34,7 +33,6 @@ from tidings.systems.statistics import Statistics
 
 PAYS = 0.9  # of what the View in force costs: a change is work, and estimates are estimates
 SHUFFLE_NS = 40e6  # of a micro-batch that is routed, whatever it holds: another stage of tasks, by estimate
-SAMPLE = 1_000  # subscriptions by which it is estimated how many files a View has
 
 REPLICATED = "replicated"
 
@@ -171,11 +169,9 @@ def lay_out(
         Wishes(),
         sample,
     )
-    texts: Any = base.rows["filter"].combine_chunks()
-    filters = compile_filters(texts[:: max(1, len(texts) // SAMPLE)], base.domain, on_error="reject")
     name = f"placed-{made_for}-{secrets.token_hex(8)}"  # no other has it: workers know a layout by its name
     with directory.staged() as staged:
-        made = builder.place(view, staged, filters)
+        made = builder.place(view, staged)
         directory.add_layout(staged, base.number, name, replace(made.layout, view=view_to_dict(view)))
     return name
 

@@ -31,8 +31,7 @@ from tidings.errors import DomainError, EventError, FilterError, SubscriptionErr
 from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.jobs.backtesting import Backtest
-from tidings.pipeline.jobs.past_matches import positions_matched
+from tidings.pipeline.jobs.backtesting import Backtest, positions_matched
 from tidings.pipeline.sources.log_source import read_log
 from tidings.service.data.data_directory import replace_json
 from tidings.service.driver.domain_stream import PREFIX, Context
