@@ -56,6 +56,8 @@ def attributes_of(shape: str) -> list[dict[str, str]]:
             return [*ATTRIBUTES]
         case "venue":
             return [*ATTRIBUTES, {"name": "venue", "type": "string"}]
+        case "retyped":
+            return [*(one for one in ATTRIBUTES if one["name"] != "size"), {"name": "size", "type": "string"}]
         case "text":
             return [{"name": "s", "type": "string"}, {"name": "n", "type": "bigint"}]
         case "odd":

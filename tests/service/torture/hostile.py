@@ -162,9 +162,53 @@ def backtests(one: Attacker) -> None:
         thread.start()
 
 
+def full_speed(one: Attacker) -> None:
+    """As many events as the service takes, into many domains."""
+    until = time.monotonic() + HELD_SECONDS
+    body = b"[%s]" % b",".join([b'{"a": 1, "pad": "%s"}' % (b"z" * 500)] * 1000)
+
+    def publish(number: int) -> None:
+        while time.monotonic() < until:
+            one.request("POST", f"/v1/domains/speed{number % 20}/events", body)
+
+    _at_once(publish, 4)
+
+
+def domains_described_again(one: Attacker) -> None:
+    """A domain with costly filters described over and over: each time all of them are read again."""
+    form = b'{"attributes": [{"name": "s", "type": "string"}, {"name": "a%d", "type": "bigint"}]}'
+    one.request("PUT", "/v1/domains/described", form % 0)
+    parts = " OR ".join(f"length(s) * {part} - {part} = 3" for part in range(200))
+    for _ in range(24):
+        one.request("POST", "/v1/subscriptions", b'{"domain": "described", "filter": "%s"}' % parts.encode())
+    _at_once(lambda number: one.request("PUT", "/v1/domains/described", form % number), 8)
+
+
+def asks_who_matched(one: Attacker) -> None:
+    """Who got an event, asked of a domain with costly filters."""
+    many_subscriptions(one)
+    for position in range(5):
+        one.request("GET", f"/v1/domains/costly/events/{position}/matches", b"")
+
+
+def histories(one: Attacker) -> None:
+    """Many subscriptions that want all of the past."""
+    for _ in range(60):
+        body = b'{"domain": "shared", "filter": "price > 3", "start": "earliest"}'
+        one.request("POST", "/v1/subscriptions", body)
+
+
+def _at_once(work: Callable[[int], object], count: int) -> None:
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 _ALL: tuple[Callable[[Attacker], None], ...] = (
     feed_bomb, gzip_members, stalled_uploads, half_requests, long_headers, many_domains, unread_streams, slow_receivers,
-    many_subscriptions, backtests,
+    many_subscriptions, backtests, full_speed, domains_described_again, asks_who_matched, histories,
 )  # fmt: skip
 ATTACKS = {attack.__name__: attack for attack in _ALL}
 KINDS = tuple(ATTACKS)

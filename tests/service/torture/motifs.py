@@ -122,6 +122,16 @@ def recreated(draw: random.Random, names: Names) -> Iterator[Step]:
     yield draw.uniform(0.1, 5.0), publish(names, tenant, domain, "text", count=10)
 
 
+def retyped(draw: random.Random, names: Names) -> Iterator[Step]:
+    """An attribute's type is changed while events of the old type may wait: refused, or nothing is lost by it."""
+    tenant, domain = draw.choice(TENANTS), names.domain()
+    yield 0.0, put(tenant, domain, "stock")
+    yield 0.1, subscribe(tenant, domain, names.subscription(), {"text": "TRUE", "predicate": ["true"]}, "pull")
+    yield 0.5, publish(names, tenant, domain, "stock", count=10)
+    yield draw.choice((0.0, 0.2, 8.0)), put(tenant, domain, "retyped")
+    yield 0.5, publish(names, tenant, domain, "stock", count=3)
+
+
 def odd_names(draw: random.Random, names: Names) -> Iterator[Step]:
     """Attributes of names that the service, or Spark, may use itself."""
     tenant, domain, shape = draw.choice(TENANTS), names.domain(), f"odd:{draw.choice(ODD_NAMES)}"
@@ -310,8 +320,8 @@ def busy_restart(draw: random.Random, names: Names) -> Iterator[Step]:
 MOTIFS: dict[str, Motif] = {
     motif.__name__: motif
     for motif in (
-        ordinary, inferred, recreated, odd_names, limit_filter, large_between, dying_reader, fuzzed, documents, history,
-        expiring, receivers, hostile, quiet_domain, restarted, killed, full_disk, clock_jump, busy_restart,
+        ordinary, inferred, recreated, retyped, odd_names, limit_filter, large_between, dying_reader, fuzzed, documents,
+        history, expiring, receivers, hostile, quiet_domain, restarted, killed, full_disk, clock_jump, busy_restart,
     )
 }  # fmt: skip
 BROKEN = frozenset(("quiet_domain", "restarted", "killed", "full_disk", "clock_jump", "busy_restart"))

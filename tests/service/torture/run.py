@@ -20,7 +20,7 @@ from ..faults.process import Served
 from ..faults.run import LIMITS, KeptWriter, Size
 from ..faults.webhook import Receiver
 from ..faults.workload import ATTRIBUTES, DOMAIN, Publisher, Subscriber, client_of
-from ..history.checker import Report, check_files
+from ..history.checker import Report, Violation, check_files
 from ..history.history import History
 from ..history.invariants import delivery_seconds, percentile
 from ..history.records import Delivery, Fault, Limit, LogEnds, Phase, now
@@ -253,20 +253,21 @@ def _see_states(world: World) -> None:
 
 def _finish(world: World, schedule: Schedule) -> Report:
     """Stop the service as a user does, read the log, and check everything."""
-    with contextlib.suppress(Exception):
-        health = world.clients[STEADY].health().json
-        if health["status"] != "ok":
-            world.notes.append(f"health: {health}"[:500])
+    wrong = []
+    health = world.clients[STEADY].health().json
+    if health["status"] != "ok":
+        wrong.append(Violation("health", f"when nothing is broken any more it is {health}"[:500]))
     world.stop_workers()
     status = world.served.stop()
     if status != 0:
-        world.notes.append(f"the service ended with status {status}: {world.served.said(500)}")
+        wrong.append(Violation("exit", f"the service ended with status {status}: {world.served.said(500)}"))
     world.write_log()
     if schedule.retains:
         ends = [one for one in world.writer.records if isinstance(one, LogEnds)]
         world.writer.write(*(LogEnds(one.start, one.end, retained=True) for one in ends))
-    world.notes += [f"wrong signature: {bad}" for bad in world.receiver.bad_signatures[:3]]
+    wrong += [Violation("signature", bad) for bad in world.receiver.bad_signatures[:3]]
     report = check_files([world.writer.path], timed=bool(schedule.alone_seconds))
+    report.violations.extend(wrong)
     if report.violations and world.disk is not None:  # which is a file system that goes with this run
         shutil.copytree(world.served.data, world.folder / "data", ignore_dangling_symlinks=True)
     return report
