@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
+from tests.waiting import until
+
+from tidings.service.data.data_directory import replace_json
 from tidings.service.gateway import domain_changes
 
-from ..conftest import STOCKS, Gateway, until
+from ..conftest import STOCKS, Gateway
 
 PRICES = {"attributes": [{"name": "symbol", "type": "string"}, {"name": "price", "type": "double"}]}
 WORDS = {"attributes": [{"name": "symbol", "type": "string"}, {"name": "price", "type": "string"}]}
@@ -36,8 +41,12 @@ class Blocked:
 
 
 def put(gateway: Gateway, form: dict[str, Any], name: str = "stocks") -> int:
+    return answer_to(gateway, form, name).status_code
+
+
+def answer_to(gateway: Gateway, form: dict[str, Any], name: str = "stocks") -> httpx.Response:
     with gateway.client_of(gateway.token) as client:
-        return client.put(f"/v1/domains/{name}", json=form, timeout=60).status_code
+        return client.put(f"/v1/domains/{name}", json=form, timeout=60)
 
 
 def test_a_tenant_that_changes_large_domains_stops_no_other_tenant(
@@ -82,3 +91,82 @@ def test_a_domain_that_many_make_at_once_counts_once(make_gateway: Any) -> None:
         made = [threads.submit(put, gateway, PRICES, "quotes") for _ in range(8)]
         assert sorted(one.result() for one in made) == [200] * 7 + [201]
     assert gateway.context.use.used(gateway.name, "domains") == before + 1
+
+
+def matched(gateway: Gateway, domain: str = "stocks") -> None:
+    """A driver says that all events of a domain are matched."""
+    domains = {f"{gateway.name}.{domain}": {"state": "running", "reached": gateway.end}}
+    replace_json(gateway.data.driver_status, {"pid": 7, "time": time.time(), "state": "running", "domains": domains})
+    gateway.context.lag.read()
+
+
+def test_an_event_that_waits_is_not_made_one_that_its_domain_cannot_have(alone: Gateway) -> None:
+    alone.subscribe("symbol = 'OIL'")
+    position = alone.publish({"symbol": "GAS"}, {"symbol": "OIL", "price": 1.5})[1]
+    refused = answer_to(alone, WORDS)
+    assert refused.status_code == 409
+    assert (
+        f"2 events of the domain 'stocks' wait to be matched, and the one at position {position} does not fit"
+        in (refused.json()["detail"])
+    )
+    assert put(alone, PRICES) == 200  # attributes that nobody asks for, and that the events need not have
+    matched(alone)
+    assert put(alone, WORDS) == 200
+
+
+def test_events_that_no_filter_waits_for_keep_nobody_from_changing_a_domain(stocks: Gateway) -> None:
+    stocks.publish({"symbol": "OIL", "price": 1.5})
+    assert put(stocks, WORDS) == 200
+    stocks.subscribe("price = 'high'")
+    assert put(stocks, STOCKS) == 409  # the filter
+
+
+def test_a_filter_that_has_ended_is_checked_while_events_of_its_time_wait(alone: Gateway) -> None:
+    alone.subscribe("price > 1", id="ended")
+    alone.publish({"symbol": "OIL"})
+    assert alone.client.delete("/v1/subscriptions/ended").status_code == 204
+    alone.publish({"symbol": "OIL"})
+    assert put(alone, {"attributes": [{"name": "symbol", "type": "string"}]}) == 409
+    matched(alone)
+    assert put(alone, {"attributes": [{"name": "symbol", "type": "string"}]}) == 200
+
+
+def test_more_waiting_events_than_can_be_checked_are_waited_for(
+    alone: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(domain_changes, "MAX_CHECKED_EVENTS", 5)
+    alone.subscribe("symbol = 'OIL'")
+    alone.publish_many(6)
+    assert "6 events of the domain 'stocks' wait to be matched, too many" in answer_to(alone, PRICES).json()["detail"]
+    assert put(alone, STOCKS) == 200  # as it is
+
+
+def test_an_event_that_is_published_while_its_domain_changes_is_acknowledged_only_if_it_fits(
+    alone: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the log after its end was read for the change, and answered when the change is done."""
+    alone.subscribe("symbol = 'OIL'")
+    catalogue, writing, go_on = alone.context.catalogue, threading.Event(), threading.Event()
+    put_domain = catalogue.put_domain
+
+    def blocking(*given: Any, **named: Any) -> Any:
+        writing.set()
+        assert go_on.wait(60)
+        return put_domain(*given, **named)
+
+    def publish(event: dict[str, Any]) -> int:
+        with alone.client_of(alone.token) as client:
+            return client.post("/v1/domains/stocks/events", json=event, timeout=60).status_code
+
+    monkeypatch.setattr(catalogue, "put_domain", blocking)
+    with ThreadPoolExecutor(3) as threads:
+        changing = threads.submit(put, alone, WORDS)
+        assert writing.wait(60)
+        end = alone.end
+        misfit = threads.submit(publish, {"symbol": "OIL", "price": 1.5})
+        fit = threads.submit(publish, {"symbol": "OIL"})
+        until(lambda: alone.end == end + 2)
+        assert not misfit.done()
+        assert not fit.done()
+        go_on.set()
+        assert (changing.result(), misfit.result(), fit.result()) == (200, 409, 200)

@@ -94,6 +94,16 @@ class KnownDomains:
         """A lock to hold while a domain is made or changed. Each domain has its own: no tenant waits for another."""
         return self._changing.setdefault((tenant, name), asyncio.Lock())
 
+    async def changed(self, before: KnownDomain) -> KnownDomain | None:
+        """A domain as it is now, if its definition is another than before; waits while it is being changed."""
+        tenant, name = before.row.tenant, before.row.name
+        lock = self._changing.get((tenant, name))
+        if (lock is None or not lock.locked()) and self._known.get((tenant, name)) is before:
+            return None
+        async with self.changing(tenant, name):
+            now = await self.find(tenant, name)
+        return None if now is None or now.domain == before.domain else now
+
     def removed(self, tenant: str, name: str) -> None:
         self._use.give(tenant, "domains")
         self.forget(tenant, name)

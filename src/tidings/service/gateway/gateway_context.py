@@ -70,7 +70,7 @@ class Context:
         self.tokens = Tokens(self.catalogue, self.storing, settings.token_cache_seconds)
         self.domains = KnownDomains(self.catalogue, self.use, self.storing)
         self.domain_changes = DomainChanges(
-            self.catalogue, self.reader, self.domains, self.use, self.storing, self.computing
+            self.catalogue, self.reader, self.lag, self.domains, self.use, self.storing, self.computing
         )
         self.subscriptions = KnownSubscriptions(self.catalogue, self.storing)
         self.matching = CurrentMatches(self.catalogue)

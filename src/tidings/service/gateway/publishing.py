@@ -81,6 +81,8 @@ class Publisher:
                     raise
                 pointer = pointer_to(error.row) if many else None
                 raise Problem(409, "conflict", str(error), pointer=pointer, position=error.position) from None
+            if (changed := await self._domains.changed(domain)) is not None:
+                await self._do(apart, _refuse_misfits, read, changed)
         self._lag.appended(domain.key, max(positions) + 1, len(positions), len(body))
         self._metrics.published(len(positions), len(body), time.perf_counter() - began)
         return _answer(positions)
@@ -121,6 +123,21 @@ class Publisher:
                 limit="max_lag_events",
                 value=self._settings.max_lag_events,
             )
+
+
+def _refuse_misfits(events: Events, domain: KnownDomain) -> None:
+    """Acknowledge nothing that a domain cannot have which was changed while the events were appended."""
+    rejects = read_events(events.objects, domain.domain, on_error="reject").rejects
+    if rejects:
+        detail = (
+            f"attribute '{rejects[0].attribute}': {rejects[0].reason}" if rejects[0].attribute else rejects[0].reason
+        )
+        raise Problem(
+            409,
+            "conflict",
+            f"the domain '{domain.row.name}' was changed while these events were published, and they do not fit it any "
+            f"more: {detail}; publish events that fit it",
+        )
 
 
 def misfit(error: EventError, objects: list[dict[str, Any]], many: bool, *, in_data: bool = True) -> Problem:
