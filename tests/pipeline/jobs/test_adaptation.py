@@ -23,7 +23,16 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
 from tidings.model.types import STRING
 from tidings.pipeline import PipelineError
-from tidings.pipeline.jobs.adaptation import Adapted, adapt
+from tidings.pipeline.jobs.adaptation import (
+    Adapted,
+    MicroClusters,
+    adapt,
+    cut_by_boruvka,
+    joined_micro,
+    merged_sketch,
+    micro_clusters_of,
+    sketch_of,
+)
 from tidings.pipeline.jobs.adaptation_report import publish, published, told, write
 from tidings.pipeline.sinks.mailbox_groups import group_mailboxes
 from tidings.store.mailboxes.notifications import Notifications
@@ -141,3 +150,79 @@ def test_paths_over_xml_are_divided_by_their_beginnings_and_the_report_says_how_
     assert re.fullmatch(rf"by \d beginnings of paths and 1 token in body; {evenly}", told(found.views["sonnet"]))
     other = adapt(spark.createDataFrame(table(MIXED).slice(0, 50)), domain=MIXED.domain, names=["sonnet"])
     assert told(other.views["sonnet"]) == "by no path over XML"
+
+
+@pytest.mark.parametrize("name", ["uniform", "skewed", "few values"])
+def test_quantiles_of_merged_parts_are_near_those_of_the_whole(name: str) -> None:
+    rng = np.random.default_rng(4)
+    whole = {
+        "uniform": rng.integers(0, 10**12, 200_000),
+        "skewed": (rng.pareto(1.1, 200_000) * 1000).astype(np.int64),
+        "few values": rng.integers(0, 7, 200_000),
+    }[name]
+    parts = np.split(whole, [5, 5, 60_000, 61_000])
+    found = merged_sketch([merged_sketch([sketch_of(part, nulls=3), sketch_of(part[:0])]) for part in parts])
+    assert found.count == pytest.approx(len(whole))
+    distribution = found.distribution(101)
+    ordered = np.sort(whole)
+    low = np.searchsorted(ordered, distribution.quantiles, side="left") / len(whole)
+    high = np.searchsorted(ordered, distribution.quantiles, side="right") / len(whole)
+    wanted = np.linspace(0, 1, len(distribution.quantiles))
+    assert (low - 0.005 <= wanted).all()
+    assert (wanted <= high + 0.005).all()
+    assert distribution.nulls == pytest.approx(15 / (len(whole) + 15))
+    assert name != "few values" or distribution.distinct == 7
+
+
+def test_texts_have_sketches_too() -> None:
+    words = np.empty(9000, object)
+    words[:] = [f"w{i % 300:03d}".encode() for i in range(9000)]
+    found = merged_sketch([sketch_of(words[:4500]), sketch_of(words[4500:])]).distribution(4)
+    assert found.distinct == 300
+    assert [place[:2] for place in found.quantiles] == [b"w0", b"w0", b"w1", b"w2"] or len(found.quantiles) == 4
+
+
+def test_nothing_has_a_sketch() -> None:
+    found = merged_sketch([sketch_of(np.empty(0, np.int64), nulls=4)])
+    assert not found.distribution().is_known
+    assert found.distribution().nulls == 1
+
+
+@pytest.fixture(scope="module")
+def clustered(spark: SparkSession) -> Adapted:
+    table = pa.table({"id": range(3000), "filter": BOXES.filters})
+    events = spark.createDataFrame(BOXES.events).repartition(3)
+    return adapt(spark.createDataFrame(table).repartition(3), events, names=["clusters"], partitions=4)
+
+
+def test_the_best_way_to_cluster_all_subscriptions_is_taken(clustered: Adapted) -> None:
+    assert set(clustered.clustering) == {"sample", "boruvka", "kmeans"}
+    assert all(quality.false_negatives == 0 for quality in clustered.clustering.values())
+    chosen = clustered.views["clusters"]
+    events = clustered.statistics.events
+    assert events is not None
+    assert chosen.mode == "strict"
+    assert chosen.sizes.sum() > 0
+
+
+def test_micro_clusters_of_parts_are_those_of_the_whole() -> None:
+    rng = np.random.default_rng(1)
+    lows = rng.integers(0, 100, (5000, 3))
+    highs = np.minimum(lows + rng.integers(0, 40, (5000, 3)), 129)
+    ends = np.array([129, 129, 129])
+    whole = micro_clusters_of(lows, highs, ends)
+    parts = [micro_clusters_of(lows[part], highs[part], ends) for part in np.array_split(np.arange(5000), 7)]
+    joined = joined_micro(parts)
+    for name in ("cells", "counts", "sums", "lows", "highs"):
+        assert (getattr(joined, name) == getattr(whole, name)).all()
+    few = joined_micro(parts, most=200)
+    assert len(few) <= 200
+    assert few.counts.sum() == whole.counts.sum()
+
+
+def test_the_spanning_tree_is_cut_between_what_lies_apart() -> None:
+    rng = np.random.default_rng(2)
+    centres = np.repeat([[20, 20], [60, 90], [110, 30]], 500, axis=0) + rng.integers(-8, 9, (1500, 2))
+    micro: MicroClusters = micro_clusters_of(centres - 2, centres + 2, np.array([129, 129]))
+    label = cut_by_boruvka(micro, np.array([129, 129]), 3)
+    assert sorted(np.bincount(label, micro.counts).tolist()) == [500, 500, 500]
