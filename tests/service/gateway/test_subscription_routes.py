@@ -177,6 +177,26 @@ def test_a_history_that_cannot_be_replayed_disables_its_subscription_with_the_re
     assert "no such attribute" in stocks.client.get(path).json()["disabled"]
 
 
+def test_a_history_that_keeps_failing_disables_its_subscription_after_some_tries(make_gateway: Any) -> None:
+    stocks = make_gateway(replay_pause_seconds=0.0)
+    stocks.publish_many(2)
+    made = stocks.subscribe(start="earliest")
+    (job,) = stocks.open_jobs()
+    answer, tries = stocks.data.answer(job.id), 0
+
+    def is_disabled() -> bool:
+        nonlocal tries
+        state = stocks.client.get(f"/v1/subscriptions/{made['id']}").json()["state"]
+        if state == "replaying" and not answer.exists():  # as the driver does
+            tries += 1
+            replace_json(answer, {"done": False, "kind": "service", "reason": "a worker died"})
+        return bool(state == "disabled")
+
+    until(is_disabled)
+    assert tries == 5
+    assert "a worker died" in stocks.client.get(f"/v1/subscriptions/{made['id']}").json()["disabled"]
+
+
 def test_what_a_crash_left_half_made_is_finished_at_the_next_start(alone: Any) -> None:
     alone.publish_many(2)
     with Catalogue(alone.data.catalogue) as catalogue:

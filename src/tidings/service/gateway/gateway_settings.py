@@ -241,6 +241,7 @@ class Settings:
 
     backtest_wait_seconds: float = 30.0
     sweep_seconds: float = 1.0
+    replay_pause_seconds: float = 30.0  # before the driver tries a history again that it could not replay
     retain: Limits = KEPT_BY_DEFAULT  # of the log, beyond which only what is needed is kept
     held: HeldLimits = HELD_BY_DEFAULT  # of what is needed, beyond which it is given up
     retain_seconds: float = 60.0  # between looks at what can be removed

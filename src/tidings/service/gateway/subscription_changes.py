@@ -19,7 +19,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeAlias
@@ -128,7 +128,7 @@ def _begun(row: SubscriptionRow, filter: FilterRow) -> SubscriptionRow:
 
 
 _PURGE_SECONDS = 30.0
-_TRY_AGAIN_SECONDS = 30.0  # after which a history that the driver could not replay is asked for again
+_REPLAY_TRIES = 5  # of the driver at a history, before its subscription is disabled with the reason
 _logger = logging.getLogger(__name__)
 
 
@@ -157,6 +157,7 @@ class Subscribing:
         self._creating = Creating(catalogue, log, executor)
         self._sweeping = Background("looking after subscriptions", settings.sweep_seconds, self._sweep)
         self._purged = time.monotonic()
+        self._replays_failed = Counter[str]()  # how often the driver could not replay a history, by the job's id
         self._set_aside: dict[str, int] = {}  # how much the driver has set aside of a domain, as was taken in
 
     async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
@@ -376,14 +377,16 @@ class Subscribing:
             subscription = str(job.request["subscription"])
             if answer is not None and not answer.get("done"):
                 reason = str(answer.get("reason"))
-                _logger.error("the history of subscription %s/%s: %s", job.tenant, subscription, reason)
-                if answer.get("kind") != "request":  # not who asked is to blame: the driver is to try again
-                    if time.time() - path.stat().st_mtime > _TRY_AGAIN_SECONDS:
-                        path.unlink(missing_ok=True)
+                if answer.get("kind") != "request" and self._replays_failed[job.id] < _REPLAY_TRIES - 1:
+                    if time.time() - path.stat().st_mtime > self._settings.replay_pause_seconds:
+                        self._replays_failed[job.id] += 1
+                        path.unlink(missing_ok=True)  # so that the driver tries again
                     continue
+                _logger.error("the history of subscription %s/%s: %s", job.tenant, subscription, reason)
                 self._catalogue.update(job.tenant, subscription, disabled=f"its history cannot be replayed: {reason}")
             self._catalogue.close_job(job.id, answer)
             path.unlink(missing_ok=True)
+            self._replays_failed.pop(job.id, None)
             going_on.append((job.tenant, subscription))
         return going_on
 
