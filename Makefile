@@ -101,11 +101,9 @@ torture: $(STAMP) ## schedules of chance against a real service, MINUTES=10 of t
 fuzz: $(STAMP) ## interpreter, matcher and Spark against each other on a million pairs
 	$(BIN)/python -m tidings.testing.fuzz
 
-# 9 systems, 1,120 seeds each, of every kind of trouble; a failure prints the command that plays it again.
+# Every system and variant, 1,120 seeds each, of every kind of trouble; a failure prints the command that plays it again.
 simulate-long: $(STAMP) ## ten thousand simulations of the overlays: about half an hour
-	@for system in chord opchord digests digests-tree digests-home clusters bluedove sonnet sonnet-hashes; do \
-	  $(BIN)/python -m tidings simulate $$system --seeds 1120 --mixed --jobs 2 || exit 1; \
-	done
+	$(BIN)/python -m tidings simulate --all --seeds 1120 --mixed --jobs 2
 
 clean: ## remove the virtual environment and every cache
 	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse

@@ -32,19 +32,18 @@ import numpy as np
 from lxml import etree
 
 from benchmarks.record import write
-from tidings.simulator.network import Network
 from tidings.simulator.trace import Trace
-from tidings.simulator.world import World
+from tidings.simulator.world import Network, World
 from tidings.systems.digests.node import DigestNode, DigestSettings
+from tidings.systems.protocols.content import GroupKeys
 from tidings.systems.protocols.effects import Event, Id
 from tidings.systems.protocols.pastry import PastrySettings
-from tidings.systems.protocols.placement_keys import Keys
 from tidings.systems.protocols.ring import ChordSettings
 from tidings.systems.protocols.ring_ids import hashed
 from tidings.systems.protocols.scribe import ScribeSettings, Spread
 from tidings.systems.sonnet.at_rest import seat_at_rest
 from tidings.systems.sonnet.node import SonnetNode
-from tidings.systems.sonnet.path_digest import MAX_TOKENS, Variant, digest_of, document_paths, to_bits
+from tidings.systems.sonnet.path_digest import MAX_TOKENS, Ordering, digest_of, document_paths, to_bits
 from tidings.systems.sonnet.paths import RING_BITS, Paths
 from tidings.systems.sonnet.settings import SonnetSettings
 from tidings.testing.real_data import DataMissing
@@ -84,7 +83,7 @@ class Workload:
         return Event(f"{name}{again}", json.dumps(self.documents[name]))
 
 
-def hosts_of(workload: Workload, random: Random, variant: Variant, settings: SonnetSettings) -> list[SonnetNode]:
+def hosts_of(workload: Workload, random: Random, variant: Ordering, settings: SonnetSettings) -> list[SonnetNode]:
     """As many hosts as queries, each with one, at rest."""
     paths = Paths(variant)
     ids = sorted(random.sample(range(1 << BITS), len(workload.queries)))
@@ -97,7 +96,7 @@ def hosts_of(workload: Workload, random: Random, variant: Variant, settings: Son
     return hosts
 
 
-def sonnet(workload: Workload, variant: Variant = "ranks", *, anywhere: bool = True) -> dict[str, Any]:
+def sonnet(workload: Workload, variant: Ordering = "ranks", *, anywhere: bool = True) -> dict[str, Any]:
     random = Random(SEED)
     hosts = hosts_of(workload, random, variant, AT_REST._replace(enters_anywhere=anywhere))
     world = World(random, Network(random))
@@ -210,7 +209,7 @@ class _Sent(Trace):
 
 def dht_multicast(workload: Workload) -> dict[str, Any]:
     random = Random(SEED)
-    keys = cast(Keys, PathKeys(Paths()))
+    keys = cast(GroupKeys, PathKeys(Paths()))
     settings = DigestSettings(ScribeSettings(PastrySettings(bits=BITS, leaves=16)))
     ids = sorted(random.sample(range(1 << BITS), len(workload.queries)))
     nodes = [_Counting(id, random, keys, settings) for id in ids]

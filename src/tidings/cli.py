@@ -35,6 +35,7 @@ from tidings.commands import (
 from tidings.commands import domains as domain
 from tidings.commands import explain as explaining
 from tidings.commands.connection import TokenFile, Url
+from tidings.commands.system_help import SystemCommand
 from tidings.commands.wrong_filter import WrongFilterError
 from tidings.errors import DomainError, EventError, FilterError, TidingsError, did_you_mean
 from tidings.filter.syntax.parser import parse_filter
@@ -130,8 +131,8 @@ app.add_typer(token.app, name="token")
 app.command()(data_directories.check_data)
 app.command()(data_directories.backup)
 app.command()(data_directories.restore)
-app.command()(simulate.simulate)
-app.command()(node.node)
+app.command(cls=SystemCommand)(simulate.simulate)
+app.command(cls=SystemCommand)(node.node)
 
 
 @app.command()

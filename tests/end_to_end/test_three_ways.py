@@ -11,10 +11,9 @@ from tidings.filter.dialects.xpath import DOMAIN as DOCUMENTS
 from tidings.filter.syntax.writer import literal_to_sql
 from tidings.model.domain import Domain
 from tidings.model.types import STRING
-from tidings.simulator.feed_workload import feeds
 from tidings.simulator.run import Run
 from tidings.simulator.scenario import Plan
-from tidings.simulator.workload import DOMAIN
+from tidings.simulator.workload import DOMAIN, feeds
 from tidings.testing.oracle import brute_force
 
 if TYPE_CHECKING:

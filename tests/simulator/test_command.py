@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from tidings.cli import app
 from tidings.errors import TidingsError
-from tidings.simulator.systems import SYSTEMS
+from tidings.systems.overlay import overlays
 
 SMALL = ["--nodes", "5", "--subscriptions", "3", "--events", "2", "--churn", "0", "--repair-ms", "0"]
 
@@ -21,8 +21,8 @@ def tidings(*arguments: str) -> Result:
 
 def test_the_help_names_every_system_and_every_bug() -> None:
     words = tidings("--help").output.replace(",", " ").split()
-    assert not [system for system in SYSTEMS if system not in words]
-    assert not {bug for system in SYSTEMS.values() for bug in system.bugs} - set(words)
+    assert not [system for system in overlays() if system not in words]
+    assert not {bug for system in overlays().values() for bug in system.bugs} - set(words)
 
 
 def test_a_simulation_is_summed_up() -> None:
@@ -65,7 +65,7 @@ def test_the_manual_shows_the_way_of_a_document_as_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "name a system to simulate, or a trace to --replay"),
+        ([], "name a system to simulate, or --all of them"),
         (["opcord"], "did you mean 'opchord'?"),
         (["opchord", "--bug", "countin"], "did you mean 'counting'?"),
         (["clusters", "--bug", "counting"], "clusters has no bug 'counting'"),

@@ -13,14 +13,15 @@ from typer.testing import CliRunner
 
 from tidings import Matcher
 from tidings.cli import app
-from tidings.simulator.network import Network
-from tidings.simulator.packet_path import PacketPath
 from tidings.simulator.run import Run
-from tidings.simulator.scenario import Plan, timetable
-from tidings.simulator.sonnet import FORGOTTEN_MS, MOVED_MS, at_rest, checkers
-from tidings.simulator.world import Violation, World
+from tidings.simulator.scenario import Plan, conditions_of, timetable
+from tidings.simulator.trace import Followed
+from tidings.simulator.world import Network, World
+from tidings.systems.overlay import Violation
 from tidings.systems.sonnet.at_rest import seat_at_rest
+from tidings.systems.sonnet.laws import FORGOTTEN_MS, MOVED_MS, laws
 from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.packet_path import PacketPath
 from tidings.systems.sonnet.paths import Paths
 
 
@@ -58,6 +59,11 @@ def _keep_a_row(host: SonnetNode) -> None:
     node.seat_row(host.paths.lineage("/a/b/c").group, (), 1.0)
 
 
+def _at_rest(world: World) -> None:
+    for law in world.laws:
+        law.at_rest(world)
+
+
 @pytest.mark.parametrize(
     ("law", "harm", "within_ms"),
     [
@@ -71,26 +77,26 @@ def test_what_is_not_mended_in_time_breaks_a_law_at_rest(
 ) -> None:
     plan = Plan("sonnet", splits=1)
     random = Random(1)
-    world = World(random, Network(random), checkers=checkers(plan))
+    world = World(random, Network(random), laws=laws(conditions_of(plan)))
     hosts = [SonnetNode(id, random, Paths()) for id in range(1, 5)]
     seat_at_rest(hosts, {"s": (hosts[0], "/a/b")}, random)
     world.nodes.update({host.id: host for host in hosts})
-    at_rest(world, plan)
+    _at_rest(world)
     harm(hosts[0])
     healed_ms = timetable(plan).calm_ms  # before, nothing has to be mended
     for world.now_ms in (0, healed_ms, healed_ms + within_ms):
-        for checker in world.checkers:
-            checker.after(world, hosts[0].id)
-    at_rest(world, plan)
+        for law_ in world.laws:
+            law_.after(world, hosts[0].id)
+    _at_rest(world)
     world.now_ms += 1
     with pytest.raises(Violation, match=law):
-        at_rest(world, plan)
+        _at_rest(world)
 
 
 def test_the_way_of_a_packet_ends_at_whoever_is_told_of_it() -> None:
-    path = PacketPath("p1")
-    run = Run(Plan("sonnet", churn=0.0, subscriptions=14), trace=path)
-    path.follow(run)
+    run = Run(Plan("sonnet", churn=0.0, subscriptions=14))
+    path = PacketPath("p1", run.world)
+    run.world.trace = Followed(None, path)
     assert run.play().violation is None
     told = {name for _, _, name in path.told}
     assert told == {d.subscription for d in run.world.deliveries if d.event == "p1"} != set()

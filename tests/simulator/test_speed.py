@@ -7,8 +7,7 @@ from time import perf_counter
 
 import pytest
 
-from tidings.simulator.network import Network
-from tidings.simulator.world import World
+from tidings.simulator.world import Network, World
 from tidings.systems.protocols.ring import ChordNode, ChordSettings, FindSuccessor
 
 

@@ -6,9 +6,8 @@ from random import Random
 
 import numpy as np
 
-from tidings.simulator.network import Network
 from tidings.simulator.static_rings import StaticRing
-from tidings.simulator.world import World
+from tidings.simulator.world import Network, World
 from tidings.systems.protocols.ring import ChordNode, ChordSettings, FindSuccessor, FoundSuccessor
 
 

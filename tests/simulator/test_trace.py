@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from tidings.cli import app
 from tidings.simulator.run import Run
 from tidings.simulator.scenario import Plan, plan_from
-from tidings.simulator.systems import SYSTEMS
 from tidings.simulator.trace import Trace, TraceError
+from tidings.systems.overlay import overlays
 
 # As docs/overlays.md has it: how many values follow the time and the kind.
 DOCUMENTED = {
@@ -73,7 +73,7 @@ def test_a_trace_that_does_not_happen_again_says_where(trace: Path, change: Any,
     assert complaint in str(told.exception)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", overlays())
 def test_the_same_seed_gives_the_same_trace(system: str) -> None:
     digests = []
     for _ in range(2):

@@ -35,7 +35,7 @@ PATIENCE_S = 8.0  # until a node that cannot join says so: joining takes two or 
 def node(
     system: Annotated[
         str,
-        typer.Option("--system", metavar="NAME", help="chord, opchord, digests, clusters, bluedove; sonnet for XML."),
+        typer.Option("--system", metavar="NAME", help="The system: %NAMES%."),
     ],
     domain: Annotated[
         Path | None,
@@ -51,11 +51,11 @@ def node(
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option("--log", metavar="FILE", help="Where bluedove keeps events that are not done, over a crash."),
+        typer.Option("--log", metavar="FILE", help="The file that keeps unfinished events over a crash (%LOG%)."),
     ] = None,
     queued: Annotated[
         bool,
-        typer.Option("--queued", help="Keep what matches until a wish asks for it; bluedove only."),
+        typer.Option("--queued", help="Keep notifications until they are polled (%QUEUE%)."),
     ] = False,
     pace: Annotated[
         float, typer.Option("--pace", min=0.01, max=10, help="Multiplies every period and timeout of the protocol.")
@@ -89,13 +89,13 @@ def node(
 
 
 def _domains(system: str, file: Path | None) -> list[Domain]:
-    from tidings.systems.protocols.launch import DOCUMENT_LAUNCHES, DOCUMENTS, launch_of
+    from tidings.filter.dialects.xpath import DOMAIN as DOCUMENT_DOMAIN
+    from tidings.systems.overlay import overlay_named
 
-    launch_of(system)  # what is no system is refused first
-    if system in DOCUMENT_LAUNCHES:
+    if overlay_named(system).system.needs == "documents":
         if file is not None:
             raise DomainError(f"{system}: events are XML documents, which need no domain; leave out --domain")
-        return [DOCUMENTS]
+        return [DOCUMENT_DOMAIN]
     if file is None:
         raise DomainError(f"{system}: a node needs the domain of its events; give its file with --domain")
     domains = load_domains(file)
@@ -107,13 +107,11 @@ def _domains(system: str, file: Path | None) -> list[Domain]:
 async def _run(
     system: str, domains: list[Domain], listen: str, join: str | None, log: Path | None, queued: bool, pace: float
 ) -> None:
-    from tidings.systems.bluedove.node import MemoryLog, PublicationLog
-    from tidings.systems.protocols.launch import BITS, launch_of, messages_of, node_of
+    from tidings.systems.overlay import MemoryLog, PublicationLog, overlay_named
     from tidings.systems.protocols.link import split_address
-    from tidings.systems.protocols.message_codec import Codec
-    from tidings.systems.protocols.process import NodeProcess
-    from tidings.systems.protocols.publication_log import FileLog
-    from tidings.systems.protocols.ring_ids import hashed
+    from tidings.systems.protocols.many_domains import codec_of, node_of
+    from tidings.systems.protocols.process import FileLog, NodeProcess
+    from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
     def log_of(domain: Domain) -> PublicationLog:
         if log is None:
@@ -121,7 +119,7 @@ async def _run(
         several = len(domains) > 1
         return FileLog(log.with_name(f"{log.stem}.{domain.name}{log.suffix}") if several else log)
 
-    codec = Codec(messages_of(system), launch_of(system).bits)
+    named = overlay_named(system)
     host, port = split_address(listen)
     if join is not None:
         split_address(join)
@@ -131,7 +129,7 @@ async def _run(
     except OSError as error:
         raise TidingsError(f"cannot listen at {listen}: {error.strerror or error}; give another --listen") from None
     address = f"{host}:{server.sockets[0].getsockname()[1]}"
-    made = node_of(system, hashed(address, BITS), domains, Random(), log_of, queued=queued)
+    made = node_of(named, hashed(address, ADDRESS_BITS), domains, Random(), log_of, queued=queued)
     ready = asyncio.Event()
     output = Output()
 
@@ -143,7 +141,7 @@ async def _run(
                 "client does not read", f"{MAX_UNREAD:,} bytes wait for it; {next(iter(what))} is dropped"
             )
 
-    process = NodeProcess(made, address, codec, tell, pace=pace, host_of=launch_of(system).host_of)
+    process = NodeProcess(made, address, codec_of(named), tell, pace=pace, host_of=named.overlay.host_of)
     running.append(process)
     contact = process.know(join) if join is not None else None
     ended = asyncio.Event()

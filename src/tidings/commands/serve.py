@@ -19,7 +19,7 @@ from rich.console import Console
 from tidings.errors import TidingsError, did_you_mean
 from tidings.service.data.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.gateway.gateway_settings import read_limits, read_quotas
-from tidings.systems.interface import placement_named, placements
+from tidings.systems.interface import systems
 
 if TYPE_CHECKING:
     from tidings.service.supervisor import Plan
@@ -157,7 +157,7 @@ def serve(
 
 def servable() -> tuple[str, ...]:
     """What a stream can be placed by: those that count lists need to put visits together again, which it does not."""
-    return ("auto", *(name for name in placements() if placement_named(name).View.combine == "any"))
+    return ("auto", *(name for name, system in systems().items() if not system.counts_lists))
 
 
 def check_installed() -> None:

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,24 +18,24 @@ if TYPE_CHECKING:
     from tidings.simulator.run import Outcome
     from tidings.simulator.scenario import Plan
 
-MAX_TOLD = 20  # failures whose command is printed
+MAX_SHOWN = 20  # failures whose command is printed
 
 
 def simulate(
     system: Annotated[
-        str | None, typer.Argument(metavar="SYSTEM", help="What to simulate: one of those named above.")
+        str | None, typer.Argument(metavar="SYSTEM", help="The system to simulate: one of those named above.")
     ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=100_000, help="Nodes at the beginning.")] = 8,
-    seed: Annotated[int, typer.Option("--seed", help="All that is left to chance follows from it.")] = 0,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Play so many simulations, from --seed on.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=100_000, help="Nodes at the start.")] = 8,
+    seed: Annotated[int, typer.Option("--seed", help="Seeds everything that is random.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Simulations to play, with seeds from --seed on.")] = 1,
     churn: Annotated[
-        float, typer.Option("--churn", min=0, help="Joins, leaves and crashes in all, for each node at the beginning.")
+        float, typer.Option("--churn", min=0, help="Joins, leaves and crashes in all, for each node at the start.")
     ] = 0.5,
     crashes: Annotated[
         float, typer.Option("--crashes", min=0, max=1, help="The share of churn that is crashes.")
     ] = 0.5,
     loss: Annotated[float, typer.Option("--loss", min=0, max=0.5, help="The share of messages that is lost.")] = 0.0,
-    splits: Annotated[int, typer.Option("--splits", min=0, help="Times that the network is split in two.")] = 0,
+    splits: Annotated[int, typer.Option("--splits", min=0, help="How often the network is split in two.")] = 0,
     subscriptions: Annotated[
         int,
         typer.Option("--subscriptions", min=0, help="Subscriptions at first; a quarter as many come later."),
@@ -51,10 +50,11 @@ def simulate(
         int, typer.Option("--repair-ms", min=0, help="How long after it everything must be in order again.")
     ] = 20_000,
     bug: Annotated[
-        str, typer.Option("--bug", metavar="NAME", help="Plant a bug, which should be found: one of those named above.")
+        str, typer.Option("--bug", metavar="NAME", help="Plant a bug that a law should find: one of those named above.")
     ] = "",
     keep: Annotated[
-        str, typer.Option("--keep", metavar="0,3,…", help="Only these steps of the schedule, as a failure names them.")
+        str,
+        typer.Option("--keep", metavar="0,3,…", help="Play only these steps, as a failure names them."),
     ] = "",
     mixed: Annotated[
         bool,
@@ -62,77 +62,73 @@ def simulate(
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="Processes to play many seeds in.")] = 1,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Write down everything that happens.")
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write everything that happens to a file.")
     ] = None,
     packet: Annotated[
-        str, typer.Option("--packet", metavar="EVENT", help="Of sonnet: tell the way of an event, as p0, hop by hop.")
+        str, typer.Option("--packet", metavar="EVENT", help="Print the path of an event, as p0, hop by hop (%PATH%).")
     ] = "",
     draw: Annotated[
-        Path | None, typer.Option("--draw", metavar="FILE", help="And draw it on the ring, as an SVG picture.")
+        Path | None, typer.Option("--draw", metavar="FILE", help="Draw that path on the ring, as an SVG picture.")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Simulate every system, one after the other.")] = False,
     again: Annotated[
         Path | None, typer.Option("--replay", metavar="FILE", help="Play a trace again, and compare line by line.")
     ] = None,
 ) -> None:
-    """Simulate a published system: nodes that join, leave and crash, and whether every delivery is what it should be.
+    """Simulate a published system on a network that breaks, and check every delivery.
 
-    Subscribers subscribe, nodes come and go while events are published; then all is quiet, things are repaired, and
-    further events have to reach exactly whom they concern. Laws are checked after every message. The same
-    arguments give the same simulation. A failure prints the law, the command that plays it again, and the fewest
-    steps that still break it; the exit status is then 1.
+    Subscribers subscribe, and nodes join, leave and crash while events are published; then all is quiet, the system
+    repairs itself, and further events have to reach exactly the subscribers whose filters they match. Laws are checked
+    after every message. The same arguments give the same simulation. A failure prints the law, the command that plays
+    it again, and the fewest steps that still break it; the exit status is then 1.
 
     \b
     Systems:
-      chord, opchord              lists on a ring, by hash or in order
-      digests                     multicast trees by index digests, matched at the leaves
-      digests-tree, digests-home  the same, matched in the trees, or at home nodes without trees
-      clusters                    multicast groups of similar subscriptions
-      bluedove                    dispatchers, and matchers with segments
-      sonnet, sonnet-hashes       path queries over XML on a prefix ring, by ranks or by hashes
+    %SYSTEMS%
 
     \b
     Bugs that can be planted:
-      chord, opchord              notify, counting, handover, copies
-      digests, digests-tree       hops, silent, hints, root, leaving
-      digests-home                hops, line, once
-      clusters                    registration
-      bluedove                    overlap, owners, restart, news, merging
-      sonnet, sonnet-hashes       placeholders, links, down
+    %BUGS%
 
     \b
+    Examples:
       tidings simulate opchord --nodes 32 --seed 7 --churn 1.5
       tidings simulate bluedove --seeds 100 --mixed --jobs 2
       tidings simulate clusters --seed 3 --trace clusters.jsonl
       tidings simulate --replay clusters.jsonl
       tidings simulate opchord --bug counting
-      tidings simulate sonnet --churn 0 --packet p0 --draw way.svg
+      tidings simulate sonnet --churn 0 --packet p0 --draw path.svg
     """
     from tidings.simulator.scenario import Plan, troubled
-    from tidings.simulator.systems import check_bug, system_named
+    from tidings.systems.overlay import overlay_named, overlays
 
     if again is not None:
         _replay(again)
         return
-    if system is None:
-        raise typer.BadParameter("name a system to simulate, or a trace to --replay")
-    check_bug(system_named(system), system, bug)
+    if (system is None) != every:
+        raise typer.BadParameter("name a system to simulate, or --all of them, or a trace to --replay")
     try:
         kept = tuple(int(number) for number in keep.split(",")) if keep else None
     except ValueError:
         raise typer.BadParameter(f"--keep {keep}: steps are numbers, with commas between them") from None
-    plan = Plan(
-        system, nodes, seed, churn, crashes, loss, splits, subscriptions, events, churn_ms, repair_ms, bug, kept
-    )  # fmt: skip
-    sizes = {"nodes": nodes, "subscriptions": subscriptions, "events": events, "bug": bug}
-    plans = [troubled(system, one, **sizes) if mixed else replace(plan, seed=one) for one in range(seed, seed + seeds)]
-    if (packet or draw) and not (packet and system.startswith("sonnet")):
-        raise typer.BadParameter("--packet names an event of sonnet, as p0, and --draw draws its way")
-    if seeds == 1:
-        _report([_play_one(plans[0], trace, packet, draw)])
-        return
-    if trace is not None or packet:
-        raise typer.BadParameter("--trace and --packet are of one seed; leave out --seeds")
-    _report(list(_play_many(plans, jobs)))
+    sizes: dict[str, Any] = {"nodes": nodes, "subscriptions": subscriptions, "events": events, "bug": bug}
+    trouble: dict[str, Any] = {"churn": churn, "crashes": crashes, "loss": loss, "splits": splits}
+    trouble |= {"churn_ms": churn_ms, "repair_ms": repair_ms, "keep": kept}
+    for name in overlays() if system is None else [system]:
+        named = overlay_named(name)
+        named.bug(bug)  # an unknown one is refused before anything is played
+        if (packet or draw) and not (packet and "path" in named.system.abilities):
+            raise typer.BadParameter(f"--packet names an event, as p0, and --draw draws its path; {name} has none")
+        plans = [
+            troubled(name, one, **sizes) if mixed else Plan(name, seed=one, **sizes, **trouble)
+            for one in range(seed, seed + seeds)
+        ]
+        if seeds == 1:
+            _report([_play_one(plans[0], trace, packet, draw)])
+        elif trace is not None or packet:
+            raise typer.BadParameter("--trace and --packet are of one seed; leave out --seeds")
+        else:
+            _report(list(_play_many(plans, jobs)))
 
 
 def _progress(what: str) -> Progress:
@@ -147,9 +143,9 @@ def _progress(what: str) -> Progress:
 
 
 def _play_one(plan: Plan, trace_file: Path | None, packet: str, picture: Path | None) -> Outcome:
-    from tidings.simulator.packet_path import PacketPath
     from tidings.simulator.run import Run
-    from tidings.simulator.trace import Trace
+    from tidings.simulator.trace import Followed, Trace
+    from tidings.systems.overlay import overlay_named
 
     with ExitStack() as stack:
         trace = None
@@ -158,10 +154,11 @@ def _play_one(plan: Plan, trace_file: Path | None, packet: str, picture: Path | 
             trace.begin(plan.arguments)
         progress = stack.enter_context(_progress(f"{plan.system}, virtual ms"))
         bar = progress.add_task("", total=None)
-        path = PacketPath(packet, trace) if packet else None
-        run = Run(plan, trace=trace if path is None else path, count_kinds=True)
+        run = Run(plan, trace=trace, count_kinds=True)
+        make_path = overlay_named(plan.system).overlay.event_path
+        path = make_path(packet, run.world) if packet and make_path is not None else None
         if path is not None:
-            path.follow(run)
+            run.world.trace = Followed(trace, path)
         outcome = run.play(lambda done, total: progress.update(bar, completed=done, total=total))
     if trace_file is not None:
         typer.echo(f"trace of {trace.lines:,} lines written to {trace_file}" if trace is not None else "", err=True)
@@ -198,10 +195,10 @@ def _report(outcomes: list[Outcome]) -> None:
     plan, violation = failed[0].plan, failed[0].violation
     assert violation is not None
     if len(failed) > 1:
-        for outcome in failed[:MAX_TOLD]:
+        for outcome in failed[:MAX_SHOWN]:
             typer.echo(f"{outcome.plan.command}   # {outcome.violation}", err=True)
-        if len(failed) > MAX_TOLD:
-            typer.echo(f"… and {len(failed) - MAX_TOLD:,} more", err=True)
+        if len(failed) > MAX_SHOWN:
+            typer.echo(f"… and {len(failed) - MAX_SHOWN:,} more", err=True)
         typer.echo("\nThe first of them, with the steps that it needs:\n", err=True)
     typer.echo(explain(*shrink(plan, violation)), err=True)
     raise typer.Exit(1)
@@ -232,7 +229,7 @@ def _summary(outcomes: list[Outcome]) -> Table:
 
 
 def _replay(path: Path) -> None:
-    """Play what a trace says again; raises `TraceError` where it does not happen again."""
+    """Plays a trace again; raises `TraceError` at the first line that differs."""
     from tidings.simulator.run import Run
     from tidings.simulator.scenario import plan_from
     from tidings.simulator.trace import Comparison, Trace, TraceError, read_arguments
@@ -247,5 +244,5 @@ def _replay(path: Path) -> None:
         trace.begin(plan.arguments)
         outcome = Run(plan, trace=trace).play()
         comparison.finish()
-    told = f"; {outcome.violation}" if outcome.violation is not None else ""
-    typer.echo(f"{path}: {trace.lines:,} lines, and every one happened again{told}")
+    broken = f"; {outcome.violation}" if outcome.violation is not None else ""
+    typer.echo(f"{path}: {trace.lines:,} lines, and every one happened again{broken}")

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from time import perf_counter
 from typing import Any
 
-from tidings.simulator.network import Network
-from tidings.simulator.scenario import Plan, Step, schedule, timetable
-from tidings.simulator.systems import System, system_named
+from tidings.simulator.scenario import Plan, Step, conditions_of, schedule, timetable
 from tidings.simulator.trace import Trace
 from tidings.simulator.workload import workload_of
-from tidings.simulator.world import Violation, World
-from tidings.systems.protocols.effects import Event, Id
+from tidings.simulator.world import Network, World
+from tidings.systems.overlay import MemoryLog, Start, Violation, overlay_named
+from tidings.systems.protocols.effects import Event, Id, PubSubNode
 
 
 @dataclass
@@ -54,20 +54,25 @@ class Run:
 
     def __init__(self, plan: Plan, *, trace: Trace | None = None, count_kinds: bool = False) -> None:
         self.plan = plan
-        self.system: System = system_named(plan.system)
+        named = overlay_named(plan.system)
         self.workload = workload_of(plan.system)
         self.random = Random(f"world {plan.seed}")
         network = Network(self.random, loss=0.0)
-        self.world = World(self.random, network, checkers=self.system.checkers(plan))
+        self.world = World(self.random, network, laws=named.laws(conditions_of(plan)))
         self.world.trace = trace
         self.world.count_kinds = count_kinds
         self.times = timetable(plan)
+        self._overlay, self._settings = named.overlay, named.settings(simulated=True)
+        self._ground = _ground_of(plan.system)
+        self._bug = named.bug(plan.bug)
+        self._is_lossless = "log" in named.system.abilities  # then events published during churn arrive as well
         ids = Random(f"ids {plan.seed}")
         different: dict[Id, None] = {}
         while len(different) < 4 * plan.nodes + 16:
-            different[ids.getrandbits(self.system.bits)] = None
+            different[ids.getrandbits(self._settings.id_bits)] = None
         self._id_of = dict(enumerate(different))  # by the numbers that steps name
-        self._crashed: dict[Id, Any] = {}  # nodes as they were, for what outlives a crash
+        self._crashed: set[Id] = set()
+        self._logs: dict[Id, MemoryLog] = {}  # which outlive a crash
         self.interested: dict[str, Interested] = {}
         self.published: dict[str, tuple[int, str, bool, Id]] = {}  # event → when, body, whether it is a probe, where
 
@@ -95,8 +100,8 @@ class Run:
         )  # fmt: skip
 
     def _start(self) -> None:
-        first = [self.system.make(self.plan, self._id_of[number], self.random) for number in range(self.plan.nodes)]
-        self.system.seat(first)
+        first = [self._make(self._id_of[number]) for number in range(self.plan.nodes)]
+        self._overlay.seat(first)
         for node in first:
             self.world.add(node)
         if self.plan.loss:
@@ -116,13 +121,10 @@ class Run:
                     self._join(id)
             case "restart":
                 if not present and id in self._crashed:
-                    self._join(id, self._crashed.pop(id))
+                    self._crashed.discard(id)
+                    self._join(id)
             case "crash" | "leave":
-                if (
-                    id in world.ready
-                    and len(world.ready) > self.system.least
-                    and self.system.may_fail(world, self.plan, id)
-                ):
+                if id in world.ready and len(world.ready) > self._overlay.least and self._may_fail(id):
                     self._take_from(id, crashes=step.kind == "crash")
             case "split":
                 sides = [self._id_of[int(number)] for number in step.value.split(",")]
@@ -140,13 +142,20 @@ class Run:
             case "publish" | "probe":
                 self._publish(id, step)
 
-    def _join(self, id: Id, before: Any = None) -> None:
-        """A node that is new, or one that crashed: then with what outlives a crash."""
+    def _join(self, id: Id) -> None:
         contact = self.random.choice(sorted(self.world.ready))
-        node = self.system.make(self.plan, id, self.random)
-        if before is not None:
-            self.system.restore(before, node)
-        self.world.add(node, contact)
+        self.world.add(self._make(id), contact)
+
+    def _make(self, id: Id) -> PubSubNode:
+        """Returns a node that is new, or one that crashed: then with the log that it had."""
+        kind = self._overlay.node if self._bug is None else self._bug.node
+        log = self._logs.setdefault(id, MemoryLog())
+        made: PubSubNode = self._overlay.make(kind, Start(id, self.random, self._ground, self._settings, log))
+        return made
+
+    def _may_fail(self, id: Id) -> bool:
+        careless = self._bug is not None and self._bug.careless
+        return careless or all(law.may_fail(self.world, id) for law in self.world.laws)
 
     def _take_from(self, id: Id, *, crashes: bool) -> None:
         """A node goes, and with it the subscriptions of its clients."""
@@ -154,7 +163,7 @@ class Run:
             if known.node == id and known.until_ms is None:
                 known.until_ms = self.world.now_ms
         if crashes:
-            self._crashed[id] = self.world.nodes[id]
+            self._crashed.add(id)
             self.world.crash(id)
         else:
             self.world.stop(id, self.world.nodes[id].leave(self.world.now_ms))  # type: ignore[attr-defined]
@@ -197,7 +206,8 @@ class Run:
         for name, known in self.interested.items():
             if self._is_live(name) and not self._was_active(name, self.world.now_ms):
                 raise Violation("Active", f"{name} never came into place: {known.text}", self.world.now_ms)
-        self.system.at_rest(self.world, self.plan)
+        for law in self.world.laws:
+            law.at_rest(self.world)
 
     def _check_sound(self) -> None:
         told: set[tuple[str, str]] = set()
@@ -217,7 +227,7 @@ class Run:
     def _must(self, event: str) -> set[str]:
         """The subscriptions that have to be told."""
         at, body, probe, by = self.published[event]
-        if not probe and not (self.system.lossless and by in self.world.nodes):
+        if not probe and not (self._is_lossless and by in self.world.nodes):
             return set()
         return {
             name
@@ -232,6 +242,13 @@ class Run:
         """Whether the subscription as it is now was in place when the event was published."""
         since = self.world.active.get(subscription)
         return since is not None and since < at_ms and self.interested[subscription].texts[-1][0] <= since
+
+
+@lru_cache
+def _ground_of(system: str) -> Any:
+    """Returns what the nodes of all simulations of a system share: thousands of them read each text once."""
+    named = overlay_named(system)
+    return named.overlay.ground(workload_of(system).content, named.settings(simulated=True))
 
 
 def play(plan: Plan, *, trace: Trace | None = None) -> Outcome:

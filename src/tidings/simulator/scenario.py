@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tidings.simulator.workload import workload_of
+from tidings.systems.overlay import Conditions
 
 START_MS, SUBSCRIBE_MS, PROBE_MS = 1_000, 4_000, 8_000
 RESTARTS = 0.4  # the share of crashed nodes that come back, under the same id
@@ -108,6 +109,12 @@ def timetable(plan: Plan) -> Timetable:
     calm = churn + (plan.churn_ms if plan.churn or plan.splits or plan.loss else 0)
     probe = calm + plan.repair_ms
     return Timetable(churn, calm, probe, probe + PROBE_MS)
+
+
+def conditions_of(plan: Plan) -> Conditions:
+    """Returns what a plan does to its nodes, as laws need to know it."""
+    is_reliable = not plan.splits and not plan.loss
+    return Conditions(crashes=plan.crashes > 0, is_reliable=is_reliable, calm_ms=timetable(plan).calm_ms)
 
 
 def schedule(plan: Plan) -> tuple[Step, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tidings.simulator.run import play
 from tidings.simulator.scenario import Plan, Step, schedule
-from tidings.simulator.world import Violation
+from tidings.systems.overlay import Violation
 
 MAX_RUNS = 120
 

@@ -1,6 +1,6 @@
 """What happened, a line of JSON each: written to a file, read back, and compared when it happens again.
 
-{"trace": 1, "arguments": ["chord", "--nodes", "8", …]}     the first line: `tidings simulate` with these makes it
+{"trace": 1, "arguments": ["SYSTEM", "--nodes", "8", …]}    the first line: `tidings simulate` with these makes it
 [time_ms, "message", from, to, {"Name": [fields]}]          handed to the receiver
 [time_ms, "undelivered", sender, to, {"Name": [fields]}]    nobody was there
 [time_ms, "timer", node, tag]
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tidings.errors import TidingsError
+from tidings.systems.overlay import EventPath
 from tidings.systems.protocols.effects import Id, Message, Tag
 from tidings.systems.protocols.message_codec import plain
 
@@ -65,6 +66,29 @@ class Trace:
         self.lines += 1
         if self._write is not None:
             self._write(text + "\n")
+
+
+class Followed(Trace):
+    """A trace that hands messages and notes to the path of one event as well."""
+
+    def __init__(self, trace: Trace | None, path: EventPath) -> None:
+        super().__init__()
+        self._trace = trace if trace is not None else Trace()
+        self._path = path
+
+    def message(self, now_ms: int, sender: Id, to: Id, message: Message) -> None:
+        self._trace.message(now_ms, sender, to, message)
+        self._path.message(now_ms, sender, to, message)
+
+    def undelivered(self, now_ms: int, sender: Id, to: Id, message: Message) -> None:
+        self._trace.undelivered(now_ms, sender, to, message)
+
+    def timer(self, now_ms: int, node: Id, tag: Tag) -> None:
+        self._trace.timer(now_ms, node, tag)
+
+    def note(self, now_ms: int, what: str, *about: Any) -> None:
+        self._trace.note(now_ms, what, *about)
+        self._path.note(now_ms, what, *about)
 
 
 def read_arguments(path: Path) -> list[str]:

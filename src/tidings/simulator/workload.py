@@ -1,6 +1,6 @@
-"""What simulated subscribers ask for and publishers publish: one domain, a pool of filters, a pool of events.
+"""What simulated subscribers ask for and publishers publish: a pool of filters, and a pool of events.
 
-Systems for XML have documents and paths instead (`feeds`).
+Systems for XML have documents and paths instead (`feeds`); lxml is their judge, which no node asks.
 
 The pools are the same for every seed, so that thousands of simulations read each text once; a seed chooses
 from them. Values are few and ranges wide, so that most events match something.
@@ -14,17 +14,25 @@ from functools import cached_property, lru_cache
 from random import Random
 from typing import Any, Protocol
 
+from lxml import etree
+
 from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.dialects.xpath import DOMAIN as DOCUMENT_DOMAIN
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events
-from tidings.simulator.feed_workload import feeds
+from tidings.systems.overlay import overlay_named
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Event
-from tidings.systems.statistics import Statistics, statistics_of
+from tidings.systems.statistics import statistics_of
 
 SYMBOLS = ("ALPHA", "BETA", "DELTA", "GAMMA", "OMEGA", "SIGMA")
 FILTERS, EVENTS = 160, 120
+
+QUERIES, DOCUMENTS = 160, 120
+
+AUTHORS = ("T. Johnson", "S. Muthukrishnan", "I. Rozenbaum", "A. Zhou")
+TITLES = ("Sampling", "Streams", "Digests", "Rings")
 
 DOMAIN = Domain(
     "market",
@@ -39,7 +47,10 @@ DOMAIN = Domain(
 
 
 class Pool(Protocol):
-    """What a schedule is made of, and whoever judges its deliveries asks."""
+    """What a schedule is made of, and deliveries are judged by."""
+
+    @property
+    def content(self) -> Content: ...
 
     @property
     def filters(self) -> tuple[str, ...]: ...
@@ -54,14 +65,10 @@ class Workload:
     """A domain with filters and events over it, and what is known of them beforehand."""
 
     def __init__(self, domain: Domain, filters: Iterable[str], events: Iterable[dict[str, Any]]) -> None:
-        self.content = Content(domain)
         self.filters = tuple(filters)
         self.events = tuple(json.dumps(event) for event in events)
+        self.domain = domain
         self._matches: dict[tuple[str, str], bool] = {}
-
-    @property
-    def domain(self) -> Domain:
-        return self.content.domain
 
     @cached_property
     def table(self) -> FilterTable:
@@ -72,8 +79,8 @@ class Workload:
         return read_events([json.loads(event) for event in self.events], self.domain)
 
     @cached_property
-    def statistics(self) -> Statistics:
-        return statistics_of(self.table, self.batch)
+    def content(self) -> Content:
+        return Content(self.domain, statistics_of(self.table, self.batch))
 
     def matches(self, text: str, body: str) -> bool:
         """The oracle: the meaning of the filter, over the event's record."""
@@ -92,8 +99,8 @@ def market() -> Workload:
 
 
 def workload_of(system: str) -> Pool:
-    """What a system is tried with."""
-    return feeds() if system.startswith("sonnet") else market()
+    """Returns the pools for a system: of records, or of XML documents."""
+    return feeds() if overlay_named(system).system.needs == "documents" else market()
 
 
 def _event(random: Random) -> dict[str, Any]:
@@ -124,5 +131,83 @@ def _filter(random: Random) -> str:
             f"symbol = '{symbol}' AND price * 2 > {2 * low} AND volume >= {volume}",
             f"rating IS NULL OR (rating = {at} AND symbol > '{other}')",
             f"volume > price * {random.randint(5, 20)}",
+        ]
+    )
+
+
+class Feeds:
+    """Paths, documents as JSON text, and whether one satisfies the other."""
+
+    def __init__(self, filters: tuple[str, ...], documents: tuple[str, ...]) -> None:
+        self.filters = filters
+        self.documents = documents
+        self.events = tuple(json.dumps(document) for document in documents)
+        self.content = Content(DOCUMENT_DOMAIN)
+        self._matches: dict[tuple[str, str], bool] = {}
+        self._trees = lru_cache(DOCUMENTS)(lambda body: etree.fromstring(json.loads(body).encode()).getroottree())
+        self._paths = lru_cache(QUERIES)(etree.XPath)
+
+    def matches(self, text: str, body: str) -> bool:
+        key = (text, body)
+        known = self._matches.get(key)
+        if known is None:
+            known = self._matches[key] = bool(self._paths(text)(self._trees(body)))
+        return known
+
+
+@lru_cache(maxsize=1)
+def feeds() -> Feeds:
+    random = Random("feeds")
+    return Feeds(tuple(_path_query(random) for _ in range(QUERIES)), tuple(_document(random) for _ in range(DOCUMENTS)))
+
+
+def _document(random: Random) -> str:
+    return _feed(random) if random.random() < 0.5 else _list_entry(random)
+
+
+def _feed(random: Random) -> str:
+    items = []
+    for _ in range(random.randint(1, 3)):
+        parts = [f"<title>{random.choice(TITLES)}</title>", f"<link>http://example.org/{random.randint(0, 9)}</link>"]
+        authors = "".join(f"<author>{random.choice(AUTHORS)}</author>" for _ in range(random.randint(0, 2)))
+        parts.append(f"<description>{authors}</description>" if random.random() < 0.5 else authors)
+        if random.random() < 0.3:
+            parts.append(f"<price>{random.randint(1, 40)}</price>")
+        random.shuffle(parts)
+        items.append(f"<item>{''.join(parts)}</item>")
+    return f'<rss version="2.0"><channel>{"".join(items)}</channel></rss>'
+
+
+def _list_entry(random: Random) -> str:
+    kind = random.choice(("article", "inproceedings"))
+    parts = [f"<author>{random.choice(AUTHORS)}</author>" for _ in range(random.randint(1, 3))]
+    parts.append(f"<title>{random.choice(TITLES)}</title>")
+    if random.random() < 0.8:
+        parts.append(f"<year>{random.randint(1995, 2007)}</year>")
+    return f'<dblp><{kind} key="{random.randint(0, 5)}">{"".join(parts)}</{kind}></dblp>'
+
+
+def _path_query(random: Random) -> str:
+    author, title = random.choice(AUTHORS), random.choice(TITLES)
+    kind, year = random.choice(("article", "inproceedings")), random.randint(1995, 2007)
+    return random.choice(
+        [
+            "/rss/channel/item",
+            "/rss/channel/item/link",
+            f'/rss/channel/item/title[. = "{title}"]',
+            f'/rss/channel/item[author = "{author}"]/link',
+            f'/rss/channel/item[description/author = "{author}"]',
+            f"/rss/channel/item[price < {random.randint(5, 40)}]",
+            f"/dblp/{kind}",
+            f'/dblp/{kind}/author[. = "{author}"]',
+            f"/dblp/{kind}[year >= {year}]/title",
+            f"/dblp/*/year[. < {year}]",
+            f'/dblp/{kind}[@key = "{random.randint(0, 5)}"]',
+            "//author",
+            f'//title[contains(., "{title[:4]}")]',
+            f"//item[not(price)]/title[. = '{title}']",
+            "/rss/@version",
+            "/*",
+            f'/rss/channel/item/description/author[. = "{author}"]',
         ]
     )

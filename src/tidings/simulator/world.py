@@ -1,4 +1,4 @@
-"""The virtual clock, the nodes, and the messages between them: one heap ordered by (time, sequence), one seed.
+"""The virtual clock, the nodes, and the network between them: one heap ordered by (time, sequence), one seed.
 
 Nothing here depends on the machine's clock, on hashes or on the order of sets: the same seed and the same schedule
 give the same trace, message by message.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from math import hypot
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from tidings.simulator.network import CUT_OFF, LOST, Network
 from tidings.simulator.trace import Trace
+from tidings.systems.overlay import Delivery, Law
 from tidings.systems.protocols.effects import (
     Active,
     Deliver,
@@ -27,44 +28,80 @@ from tidings.systems.protocols.effects import (
     SetTimer,
 )
 
+LOST, CUT_OFF = -1, -2
+
 _MESSAGE, _TIMER, _UNDELIVERED, _CALL = 0, 1, 2, 3
 
 
-class Violation(AssertionError):
-    """A law is broken: which, when, and by what."""
+class Network:
+    """Latency between two bounds; each message lost with some probability; splits that keep groups apart.
 
-    def __init__(self, law: str, what: str, now_ms: int) -> None:
-        self.law, self.what, self.now_ms = law, what, now_ms
-        super().__init__(law, what, now_ms)  # all of them, so that it can come from another process
-
-    def __str__(self) -> str:
-        return f"{self.law}: {self.what} (at {self.now_ms} ms)"
-
-
-class Checker(Protocol):
-    """A law that is looked at after every message, timer and refusal that a node has handled.
-
-    `World.handled` says which message it was, if it was one.
+    With `plane_ms` nodes lie on a square of this side and latency grows with distance, so that proximity means
+    something: a message takes `latency_ms[0]` and the distance, and a little chance.
     """
 
-    def after(self, world: World, id: Id) -> None:
-        """Raise `Violation` unless the law holds."""
+    def __init__(
+        self,
+        random: Random,
+        *,
+        latency_ms: tuple[int, int] = (5, 50),
+        loss: float = 0.0,
+        plane_ms: int = 0,
+        refused_ms: int = 100,
+    ) -> None:
+        self._random = random
+        self.latency_ms = latency_ms
+        self.loss = loss
+        self.plane_ms = plane_ms
+        self.refused_ms = refused_ms  # until a sender knows that nobody is there
+        self._places: dict[Id, tuple[float, float]] = {}
+        self._side: dict[Id, int] = {}  # of a split; who is on no side reaches everybody
 
+    @property
+    def is_plain(self) -> bool:
+        return not self.loss and not self._side and not self.plane_ms
 
-class Delivery(NamedTuple):
-    at_ms: int
-    node: Id
-    subscription: str
-    event: str
+    def split(self, *groups: Iterable[Id]) -> None:
+        self._side = {id: side for side, group in enumerate(groups) for id in group}
+
+    def heal(self) -> None:
+        self._side = {}
+
+    def apart(self, a: Id, b: Id) -> bool:
+        side = self._side
+        return bool(side) and side.get(a, -1) != side.get(b, -1) and a in side and b in side
+
+    def distance_ms(self, a: Id, b: Id) -> float:
+        (ax, ay), (bx, by) = self._place(a), self._place(b)
+        return hypot(ax - bx, ay - by)
+
+    def _place(self, id: Id) -> tuple[float, float]:
+        place = self._places.get(id)
+        if place is None:
+            where = Random(id)  # an id's place does not depend on who asks for it first
+            place = self._places[id] = (where.random() * self.plane_ms, where.random() * self.plane_ms)
+        return place
+
+    def delay_ms(self, sender: Id, to: Id) -> int:
+        """How long the message takes, or LOST or CUT_OFF."""
+        if self._side and self.apart(sender, to):
+            return CUT_OFF
+        random = self._random.random
+        if self.loss and random() < self.loss:
+            return LOST
+        low, high = self.latency_ms
+        if self.plane_ms:
+            return low + int(self.distance_ms(sender, to) + 2 * random())
+        return low + int((high - low + 1) * random())
 
 
 class World:
     """Nodes, and what happens among them."""
 
-    def __init__(self, random: Random, network: Network, *, checkers: Iterable[Checker] = ()) -> None:
+    def __init__(self, random: Random, network: Network, *, laws: Iterable[Law] = ()) -> None:
         self.random = random
         self.network = network
-        self.checkers = tuple(checkers)
+        self.laws = tuple(laws)
         self.trace: Trace | None = None
         self.now_ms = 0
         self.nodes: dict[Id, Node] = {}
@@ -113,7 +150,7 @@ class World:
 
     def run(self, until_ms: int) -> None:
         """Let everything happen that happens until then."""
-        heap, nodes, checkers = self._heap, self.nodes, self.checkers
+        heap, nodes, laws = self._heap, self.nodes, self.laws
         carry_out = self.carry_out
         node: Any
         while heap and heap[0][0] <= until_ms:
@@ -132,7 +169,7 @@ class World:
                 effects = node.on_message(a, c, now)
             elif kind == _TIMER:
                 node = nodes.get(a.id)
-                if node is None or node is not a:  # it is gone, whoever has its id now
+                if node is None or node is not a:  # it is gone, and another may have its id now
                     continue
                 if self.trace is not None:
                     self.trace.timer(now, node.id, b)
@@ -149,7 +186,7 @@ class World:
                 continue
             if effects:
                 carry_out(node, effects)
-            if checkers:
+            if laws:
                 self._check(node.id, (a, c) if kind == _MESSAGE else None)
         self.now_ms = max(self.now_ms, until_ms)
 
@@ -203,8 +240,8 @@ class World:
 
     def _check(self, id: Id, handled: tuple[Id, Message] | None = None) -> None:
         self.handled = handled
-        for checker in self.checkers:
-            checker.after(self, id)
+        for law in self.laws:
+            law.after(self, id)
 
     def _count(self, message: Any) -> None:
         inner = getattr(message, "payload", None)

@@ -1,18 +1,25 @@
-"""Where an event meets the subscriptions that it satisfies: pure laws over arrays, without Spark.
+"""Where an event meets the subscriptions that it satisfies: pure laws over arrays, and networks of nodes.
 
-interface    what every placement is, and how one is found by its name
-placements/  one file each: replicated, bluedove, digests, clusters, sonnet, chord, opchord, planned
-planner      which of them serves which subscriptions, by what an event costs; expected: what matching costs it
+interface    what every system is, and how one is found: its record, its View, placing and routing
+overlay      what a system is as a network: its nodes, laws and bugs
+
+replicated/  every partition holds every subscription
+chord/       lists on a ring, by hash
+opchord/     lists on a ring, in order
+digests/     index digests on multicast trees
+clusters/    groups of similar subscriptions
+sonnet/      path queries over XML, by digests
+bluedove/    segments along several dimensions
+planned/     several of them, each for the subscriptions that it serves best
+
+planner/     which of them serves which subscriptions, by what an event costs
 statistics   what adapting looks at
-places       where filters and events lie on an attribute's line; cells: lines that are coarse; parts: divided lines
-pairs        pairs of numbers, each once
-ring         identifiers, nodes, who owns what; balance: owners that have about as much to do
-forwarding   BlueDove's policies; segments: matchers join and leave
-clustering   groups of similar boxes; rtree: boxes found by others; groups: clusters made anew where that pays
-index_choice which indices digests are made of
-path_groups  paths over XML that begin alike; sonnet_digest: 128 bits for a path
 meeting      the join of place and route, in memory: what a placement finds
-sharding     keys as whoever runs a View stores them; change: from one View to the next
+sharding     keys as the runner of a View stores them
+transition   from one View to the next
+forwarding   BlueDove's policies
+geometry/    lines, cells, rings and boxes, which placements are made of
+protocols/   what nodes are made of: effects, ring, Pastry, Scribe, gossip; the process that runs one
 """
 
 from tidings.systems.interface import (

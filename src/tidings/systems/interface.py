@@ -1,36 +1,39 @@
-"""What every placement is: where events and the subscriptions that they satisfy meet, as a pure law.
+"""What every system is: where events and the subscriptions that they satisfy meet, as a pure law.
 
-A placement is the module `placement` of a folder in `tidings.systems`, and is found by the folder's name. It has
+A system is a folder of `tidings.systems` with one `SYSTEM` record. Its module `placement` has
 
     View            immutable, numbered and written as JSON: all that placing and routing look at
     place           the keys at which subscriptions are held
     route           the keys that events visit
-    adapt           the View for subscriptions and events of which the statistics are known
+    adapt           the View for subscriptions and events whose statistics are known
 
-and keeps the rendezvous law: an event and a subscription that it satisfies have keys in common. With
-`combine` "any" that is exactly one key, so that a match is found once and nothing has to be
-removed. With "all" every conjunction of a subscription is held in a number of lists, and is matched by
-the events that visit as many of the keys at which it is held (counting).
+and keeps the rendezvous law: an event and a subscription that it satisfies have exactly one key in common, so a match
+is found once and nothing has to be removed. Where the View `CountsLists`, every conjunction of a subscription is held
+in a number of lists instead, and matches the events that visit as many of the keys at which it is held.
 
-A *key* is a channel and a position in one integer. A channel is an attribute's list, an index, a dimension: an
-event has at most one key in it, unless whatever is held there is held at one key in all. Where a position is held is
-the View's to say: an owner for each key, explicitly, or EVERYWHERE for what whoever has the event consults on the spot.
+A *key* is a channel and a position in one integer. A channel is an attribute's list, an index, a dimension: an event
+has at most one key in it, unless what is held there is held at one key in all. Where a position is held is the View's
+to say: an owner for each key, or EVERYWHERE for what is consulted wherever the event is.
+
+Most systems run as a network of nodes as well: `tidings.systems.overlay`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib import import_module
-from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tidings.errors import TidingsError, did_you_mean
 from tidings.filter.normal.filter_table import FilterTable
+from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from tidings.systems.statistics import Statistics
 
 Numbers = npt.NDArray[np.int64]
-Combine = Literal["any", "all"]
+Floats = npt.NDArray[np.float64]
 
 POSITION_BITS = 48
 EVERYWHERE = -1  # the owner of what every partition holds
@@ -47,7 +50,7 @@ _POSITION = np.int64((1 << POSITION_BITS) - 1)
 
 
 class PlacementError(TidingsError):
-    """A placement that there is not, or that cannot serve these subscriptions."""
+    """Unknown placement name, or a placement that cannot serve these subscriptions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +59,7 @@ class Placed:
 
     subscriptions: Numbers  # rows of the table of filters
     keys: Numbers
-    conjunctions: Numbers | None = None  # of each copy the box, where `combine` is "all"
+    conjunctions: Numbers | None = None  # of each copy the box, where lists are counted
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -74,12 +77,9 @@ class Routed:
 
 
 class View(Protocol):
-    """The parameters of a placement at one time. A View is never changed: the next one has the next epoch."""
+    """The parameters of a placement at one time. A View never changes: the next one has the next epoch."""
 
     placement: ClassVar[str]
-
-    @property
-    def combine(self) -> Combine: ...
 
     @property
     def epoch(self) -> int: ...
@@ -94,71 +94,152 @@ class View(Protocol):
 
     @property
     def visits(self) -> int:
-        """How many owners an event may have to visit, at most."""
+        """How many owners an event has to visit, at most."""
         ...
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The attributes that routing looks at. With `combine` "all", channel i is the list of attribute i."""
+        """The attributes that routing looks at."""
         ...
 
     def owners(self, keys: Numbers) -> Numbers:
-        """The partition that holds each key, or EVERYWHERE."""
+        """Returns the partition that holds each key, or EVERYWHERE."""
+        ...
+
+    def described(self) -> str:
+        """Returns what it divides subscriptions by, in a few words."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """The View as JSON has it; `view_from_dict` reads it."""
+        """Returns the View as JSON has it; `from_dict` reads it."""
         ...
+
+    @staticmethod
+    def from_dict(form: dict[str, Any]) -> View: ...
+
+
+@runtime_checkable
+class CountsLists(Protocol):
+    """A View whose matches are counted: a conjunction matches the events that find it in all of its lists."""
+
+    def list_of(self, channel: int) -> Path | None:
+        """Returns the attribute whose list a channel is; None for what is in no attribute's list."""
+        ...
+
+
+AnyView: TypeAlias = View
 
 
 class Placement(Protocol):
-    """What a module of `placements` has."""
+    """What `placement.py` of a system has."""
 
-    View: Any
+    @property
+    def View(self) -> type[AnyView]: ...
 
-    def place(self, filters: FilterTable, view: Any) -> Placed: ...
+    def place(self, filters: FilterTable, view: AnyView) -> Placed: ...
 
-    def route(self, events: EventBatch, view: Any) -> Routed: ...
+    def route(self, events: EventBatch, view: AnyView) -> Routed: ...
 
-    def adapt(self, statistics: Statistics, *, partitions: int, epoch: int = 0) -> Any:
-        """The View for what is known of subscriptions and events. Placements take further wishes by name."""
+    def adapt(self, statistics: Statistics, *, partitions: int, epoch: int = 0, **options: Any) -> AnyView:
+        """Returns the View for what is known of subscriptions and events. Options are the system's own."""
         ...
 
 
-# ---------------------------------------------------------------------- by name
+# ---------------------------------------------------------------------- systems
+
+Ability = Literal[
+    "log",  # a node keeps what it has published over a crash, so that no event is lost
+    "queue",  # a node can keep notifications until they are polled
+    "path",  # the path of one event through the network can be shown
+]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A system with other settings of its nodes."""
+
+    help: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class System:
+    """One way for events and subscriptions to meet: `SYSTEM` of a folder in `tidings.systems`, found by the folder."""
+
+    name: str  # the folder's
+    help: str  # in one line
+    needs: Literal["records", "documents"] = "records"  # what events are: records of a domain, or XML documents
+    options: tuple[str, ...] = ()  # of `adapt`, that users may set
+    abilities: tuple[Ability, ...] = ()
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+    combines: bool = False  # its View is made of the Views of others, by the planner
+
+    @property
+    def package(self) -> str:
+        return f"{__package__}.{self.name}"
+
+    @cached_property
+    def placement(self) -> Placement:
+        return cast(Placement, import_module(f"{self.package}.placement"))
+
+    @cached_property
+    def runs_as_nodes(self) -> bool:
+        """Whether it is an overlay as well, and not only a placement."""
+        return find_spec(f"{self.package}.node") is not None
+
+    @property
+    def counts_lists(self) -> bool:
+        return issubclass(self.placement.View, CountsLists)
+
+
+REPLICATED = "replicated"  # the system in which every partition has everything: the one that needs no other
 
 
 @cache
+def systems() -> dict[str, System]:
+    """Returns every system, by name."""
+    package = import_module(str(__package__))
+    folders = (one.name for one in iter_modules(package.__path__) if one.ispkg)
+    records = [getattr(import_module(f"{__package__}.{folder}"), "SYSTEM", None) for folder in sorted(folders)]
+    return {record.name: record for record in records if isinstance(record, System)}
+
+
+def system_named(name: str) -> System:
+    """Returns the system of this name."""
+    if name not in systems():
+        raise PlacementError(f"there is no placement '{name}'; {did_you_mean(name, systems())}")
+    return systems()[name]
+
+
 def placements() -> tuple[str, ...]:
-    """The names of all placements: the folders of `tidings.systems` that have one."""
-    folder = FilePath(__file__).parent
-    return tuple(sorted(path.parent.name for path in folder.glob("*/placement.py")))
+    """Returns the names of all systems: each has a placement."""
+    return tuple(systems())
 
 
 def placement_named(name: str) -> Placement:
-    if name not in placements():
-        raise PlacementError(f"there is no placement '{name}'; {did_you_mean(name, placements())}")
-    return cast(Placement, import_module(f"tidings.systems.{name}.placement"))
+    """Returns the placement of the system of this name."""
+    return system_named(name).placement
 
 
 def place(filters: FilterTable, view: View) -> Placed:
-    """The keys at which each subscription is held; those that nothing satisfies are held nowhere."""
+    """Returns the keys at which each subscription is held; a filter that never matches is held nowhere."""
     return placement_named(view.placement).place(filters, view)
 
 
 def route(events: EventBatch, view: View) -> Routed:
-    """The keys that each event visits."""
+    """Returns the keys that each event visits."""
     return placement_named(view.placement).route(events, view)
 
 
 def view_to_dict(view: View) -> dict[str, Any]:
+    """Returns a View as JSON has it, with the name of its placement."""
     return {"placement": view.placement} | view.to_dict()
 
 
 def view_from_dict(form: dict[str, Any]) -> View:
-    """A View as it was before it was written."""
+    """Returns the View that `view_to_dict` wrote."""
     fields = dict(form)
-    return cast(View, placement_named(fields.pop("placement")).View.from_dict(fields))
+    return placement_named(fields.pop("placement")).View.from_dict(fields)
 
 
 # ---------------------------------------------------------------------- keys
@@ -174,6 +255,11 @@ def channels_of(keys: Numbers) -> Numbers:
 
 def positions_of(keys: Numbers) -> Numbers:
     return keys & _POSITION
+
+
+def listed(paths: Sequence[Path]) -> str:
+    """Returns attributes as text."""
+    return ", ".join(map(path_text, paths)) or "nothing"
 
 
 def placed_of(parts: Sequence[tuple[Numbers, Numbers]], box_filter: npt.NDArray[np.int32] | None = None) -> Placed:

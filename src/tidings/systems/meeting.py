@@ -1,7 +1,7 @@
 """The join of place and route, in memory: which subscriptions events find, and what it takes.
 
     subscriptions ─► place ─┐
-                            ├─► the same key ─► an exact check ─► combine: any, or as many as c3
+                            ├─► the same key ─► an exact check ─► every match, or those in as many lists as c3
     events        ─► route ─┘
 
 The plain twin of what Spark and the overlays do with a View: they are held to it, and it to the oracle.
@@ -19,7 +19,7 @@ from tidings.matching.evaluation import true_rows
 from tidings.model.event import EventBatch
 from tidings.systems.geometry.key_pairs import counted_pairs, distinct_pairs
 from tidings.systems.geometry.line_positions import ranges
-from tidings.systems.interface import Numbers, Placed, Routed, View, channels_of, place, route
+from tidings.systems.interface import CountsLists, Numbers, Placed, Routed, View, channels_of, place, route
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +135,10 @@ def _in_lists(
 ) -> Mask:
     """Which conjunctions have the event's value in what they ask of the list's own attribute: checked at the node."""
     kept = np.ones(len(boxes), bool)
-    for channel, path in enumerate(view.paths):
-        rows = np.flatnonzero(channels == channel)
-        if not len(rows):
+    assert isinstance(view, CountsLists)
+    for channel in range(view.channels):
+        path, rows = view.list_of(channel), np.flatnonzero(channels == channel)
+        if path is None or not len(rows):
             continue
         intervals = filters.intervals[path]
         codes, valid = columns.codes(path, intervals.keys)

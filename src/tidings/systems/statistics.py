@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
+from tidings.errors import DomainError
+from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.normal.filter_table import FilterTable
+from tidings.model.domain import Attribute, Domain, path_text
 from tidings.model.event import EventBatch
-from tidings.model.types import Path
+from tidings.model.event_values import written
+from tidings.model.types import DataType, Path
 from tidings.systems.geometry.line_positions import Edges, bounds_in, event_places, has_places
 
 QUANTILES = 1024
+DECLARED_CUTS = 15  # at which an attribute's line is taken to be cut, between its declared ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +87,39 @@ def distribution_of(places: Edges, nulls: float = 0.0) -> Distribution:
     at = np.linspace(0, len(ordered) - 1, min(QUANTILES, len(ordered))).astype(np.int64)
     distinct = 1 + int((ordered[1:] != ordered[:-1]).sum())
     return Distribution(ordered[at], nulls, distinct)
+
+
+def declared_statistics(domain: Domain) -> Statistics:
+    """Returns what filters of a domain are taken to look like, if nothing is known but its declaration."""
+    texts = [text for attribute in domain.attributes for text in _typical(path_text(attribute.path), attribute)]
+    if not texts:
+        raise DomainError(
+            f"domain '{domain.name}': no attribute has declared ends or allowed values, which nodes place by; "
+            "give one a min and a max"
+        )
+    return statistics_of(compile_filters(texts, domain))
+
+
+def _typical(name: str, attribute: Attribute) -> list[str]:
+    type_: DataType = attribute.type
+    if attribute.allowed:
+        return [f"{name} = {_literal(value, type_)}" for value in attribute.allowed]
+    if attribute.min is None or attribute.max is None or not has_places(type_):
+        return []
+    if not isinstance(attribute.min, int | float | Decimal) or type_.is_datetime:
+        return [f"{name} >= {_literal(end, type_)}" for end in (attribute.min, attribute.max)]
+    low, high = Decimal(str(attribute.min)), Decimal(str(attribute.max))
+    steps = [low + (high - low) * step / (DECLARED_CUTS + 1) for step in range(1, DECLARED_CUTS + 1)]
+    whole = type_.is_integral
+    return [f"{name} >= {round(step) if whole else round(step, 6)}" for step in steps]
+
+
+def _literal(value: Any, type_: DataType) -> str:
+    plain = written(value, type_)
+    if isinstance(plain, str):
+        quoted = plain.replace("\\", "\\\\").replace("'", "\\'")
+        return f"CAST('{quoted}' AS {type_})" if type_.name != "string" else f"'{quoted}'"
+    return str(plain).upper() if isinstance(plain, bool) else str(plain)
 
 
 NOTHING = Distribution(np.empty(0, np.int64), distinct=0)

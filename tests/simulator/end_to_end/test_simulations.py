@@ -7,10 +7,10 @@ import pytest
 from tidings.simulator.run import play
 from tidings.simulator.scenario import Plan, troubled
 from tidings.simulator.shrink import explain, shrink
-from tidings.simulator.systems import SYSTEMS
+from tidings.systems.overlay import overlays
 
 PART = 15  # seeds in one test; `make simulate-long` plays thousands, of longer schedules
-PARTS = [(system, part) for system in SYSTEMS for part in range(1 if system.startswith("sonnet") else 2)]
+PARTS = [(system, part) for system in overlays() for part in range(1 if system.startswith("sonnet") else 2)]
 SMALLER = {"nodes": 7, "subscriptions": 6, "events": 6, "churn_ms": 9_000, "repair_ms": 16_000}
 
 

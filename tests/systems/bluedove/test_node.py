@@ -13,13 +13,13 @@ import pytest
 from tidings.filter.normal.value_sets import ordinal
 from tidings.model.domain import Attribute, Domain
 from tidings.model.types import DOUBLE
-from tidings.simulator.checkers.segments import OneOwner, Tiles, placed_at_rest
-from tidings.simulator.network import Network
-from tidings.simulator.world import World
+from tidings.simulator.world import Network, World
+from tidings.systems.bluedove.laws import OneOwner, Tiles, placed_at_rest
 from tidings.systems.bluedove.matcher_node import MatcherSettings
 from tidings.systems.bluedove.messages import Copy, Handover, LoadReport, Match, Placed, TableNews
-from tidings.systems.bluedove.node import BlueDoveNode, BlueDoveSettings, MemoryLog
+from tidings.systems.bluedove.node import BlueDoveNode, BlueDoveSettings
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
+from tidings.systems.overlay import MemoryLog
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Effects, Event, Send
 from tidings.systems.protocols.gossip import GossipSettings
@@ -43,7 +43,7 @@ def cut_at(dimensions: Dimensions, cuts: Sequence[Sequence[float]], owners: Sequ
 class Cloud:
     def __init__(self, domain: Domain, cuts: Sequence[Sequence[float]], ids: Sequence[int], **options: Any) -> None:
         random = Random(1)
-        self.world = World(random, Network(random), checkers=options.pop("checkers", ()))
+        self.world = World(random, Network(random), laws=options.pop("laws", ()))
         self.dimensions = along(domain)
         matcher = MatcherSettings(GossipSettings(period_ms=300), **options.pop("matcher", {}))
         self.settings = BlueDoveSettings(matcher, **options)
@@ -260,7 +260,7 @@ def test_a_matcher_that_is_back_before_anybody_noticed_matches_nothing_until_it_
 
 @pytest.mark.parametrize("after_ms", range(5_000, 9_000, 250))
 def test_a_matcher_that_is_back_while_others_give_it_up_shares_no_part_with_its_heir(after_ms: int) -> None:
-    cloud = Cloud(PLANE, [[25, 50, 75], [25, 50, 75]], [A, B, C, D], checkers=[OneOwner(), Tiles()])
+    cloud = Cloud(PLANE, [[25, 50, 75], [25, 50, 75]], [A, B, C, D], laws=[OneOwner(), Tiles()])
     cloud.subscribe(A, "all", "x >= 0")
     cloud.run(2_000)
     cloud.world.crash(B)

@@ -12,10 +12,10 @@ import pytest
 from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.simulator.checkers.clusters import registered_at_rest
-from tidings.simulator.network import Network
-from tidings.simulator.world import World
+from tidings.simulator.world import Network, World
 from tidings.systems.clusters import placement as law
+from tidings.systems.clusters.bugs import RegistersOnce
+from tidings.systems.clusters.laws import registered_at_rest
 from tidings.systems.clusters.node import ClusterNode, ClusterSettings
 from tidings.systems.clusters.space import Cells, Space
 from tidings.systems.protocols.content import Content
@@ -52,11 +52,11 @@ SPACE = space()
 
 
 class Peers:
-    def __init__(self, count: int = 8, **options: Any) -> None:
+    def __init__(self, count: int = 8, kind: type[ClusterNode] = ClusterNode, **options: Any) -> None:
         self.random = Random(2)
         self.world = World(self.random, Network(self.random))
         settings = ClusterSettings(ScribeSettings(PastrySettings(leaves=8)), **options)
-        self.nodes = [ClusterNode(self.random.getrandbits(32), self.random, SPACE, settings) for _ in range(count)]
+        self.nodes = [kind(self.random.getrandbits(32), self.random, SPACE, settings) for _ in range(count)]
         for node in self.nodes:
             node.seat(sorted(other.id for other in self.nodes))
             self.world.add(node)
@@ -141,7 +141,7 @@ def test_no_event_is_lost_while_clusters_are_made_and_made_anew(seed: int) -> No
 
 
 def test_without_registering_again_deliveries_are_missed() -> None:
-    peers = Peers(clusters_most=1_000, registers_again=False)
+    peers = Peers(clusters_most=1_000, kind=RegistersOnce)
     crowd(peers, 1)
     assert peers.missing()
 

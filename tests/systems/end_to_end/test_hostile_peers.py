@@ -15,10 +15,9 @@ from tests.systems.protocols.test_process import Hosted, until
 from tidings.systems.bluedove.messages import Handover
 from tidings.systems.protocols import link as link_module
 from tidings.systems.protocols import process as process_module
-from tidings.systems.protocols.drops import Drops
 from tidings.systems.protocols.effects import MAX_BODY, MAX_NAME, MAX_TEXT, Send
-from tidings.systems.protocols.launch import BITS
-from tidings.systems.protocols.link import MAX_FRAME, split_address
+from tidings.systems.protocols.link import MAX_FRAME, Drops, split_address
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS as BITS
 from tidings.systems.protocols.ring_ids import hashed
 
 PEER = "127.0.0.1:1"  # where nobody is

@@ -18,7 +18,7 @@ import pytest
 from tests.systems.end_to_end.test_processes import PACE, Running, settle
 
 from tidings import Matcher
-from tidings.simulator.feed_workload import feeds
+from tidings.simulator.workload import feeds
 
 SUBSCRIPTIONS = 40
 REPAIR_S = 40 * PACE + 2  # a group that is lost is missed, and made again with those above it

@@ -10,16 +10,16 @@ from tests.systems.protocols.forging import bent, changed, played
 
 from tidings.errors import TidingsError
 from tidings.simulator.workload import DOMAIN
-from tidings.systems.bluedove.node import MemoryLog
+from tidings.systems.overlay import MemoryLog, overlay_named, overlays
 from tidings.systems.protocols.effects import MAX_AHEAD_MS, Event
 from tidings.systems.protocols.gossip import MAX_MEMBERS, Ack, GossipNode, Member, Syn
-from tidings.systems.protocols.launch import BITS, LAUNCHES, node_of
-from tidings.systems.protocols.many_domains import InDomain
+from tidings.systems.protocols.many_domains import InDomain, node_of
 from tidings.systems.protocols.message_codec import parts_of, plain
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS
 from tidings.systems.sonnet.paths import RING_BITS
 
-SYSTEMS = ("chord", "opchord", "digests", "digests-tree", "digests-home", "clusters", "bluedove", "sonnet",
-           "sonnet-hashes")  # fmt: skip
+SYSTEMS = tuple(overlays())
+OVER_RECORDS = [name for name, one in overlays().items() if one.system.needs == "records"]
 
 
 @pytest.mark.parametrize("trouble", [{"churn": 0.8}, {"loss": 0.05}], ids=["churn", "loss"])
@@ -49,7 +49,7 @@ def test_a_node_handles_without_an_error_any_change_of_a_message_that_passes(sys
             passed += 1
             world.carry_out(node, node.on_message(random.choice(nodes).id, forged, world.now_ms))
         if round_ % 20 == 0:
-            world.checkers = ()
+            world.laws = ()
             world.run(world.now_ms + 2_000)
     assert passed > 500
 
@@ -91,9 +91,9 @@ def test_members_are_bounded_and_those_that_are_gone_make_way() -> None:
     assert 3 in node.members  # it was not
 
 
-@pytest.mark.parametrize("system", LAUNCHES)
+@pytest.mark.parametrize("system", OVER_RECORDS)
 def test_an_event_that_the_domain_cannot_read_is_refused(system: str) -> None:
-    node = node_of(system, 1, [DOMAIN], Random(1), lambda _: MemoryLog())
+    node = node_of(overlay_named(system), 1, [DOMAIN], Random(1), lambda _: MemoryLog())
     inner: Any = next(iter(node._nodes.values()))
     inner.check(Event("e", '{"price": 1.0}'), 0)
     for body in ("x", "[]", "{}{}", '{"price": "dear"}', '{"price": NaN}', '"text"', "{" * 5_000):
@@ -102,10 +102,10 @@ def test_an_event_that_the_domain_cannot_read_is_refused(system: str) -> None:
 
 
 def test_a_message_is_for_one_domain() -> None:
-    node = node_of("bluedove", 1, [DOMAIN], Random(1), lambda _: MemoryLog())
+    node = node_of(overlay_named("bluedove"), 1, [DOMAIN], Random(1), lambda _: MemoryLog())
     network = node.networks["market"]
     node.check(InDomain(network, Syn((), 0)), 0)
     for message in (Syn((), 0), InDomain(network, InDomain(network, Syn((), 0)))):
         with pytest.raises(TidingsError, match="domain"):
             node.check(message, 0)
-    assert BITS < RING_BITS
+    assert ADDRESS_BITS < RING_BITS

@@ -27,12 +27,13 @@ from typing import Any, NamedTuple
 
 from tests.systems.protocols.forging import changed, frames_of
 
+from tidings.filter.dialects.xpath import DOMAIN as DOCUMENTS
 from tidings.model.domain import dump_domains
 from tidings.simulator.workload import DOMAIN, workload_of
-from tidings.systems.bluedove.node import MemoryLog
-from tidings.systems.protocols.launch import BITS, DOCUMENT_LAUNCHES, DOCUMENTS, node_of
+from tidings.systems.overlay import MemoryLog, overlay_named
 from tidings.systems.protocols.link import MAX_FRAME, split_address
-from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.protocols.many_domains import node_of
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
 PACE = 0.25
 LAST_RESORT_S = 180.0  # for what should take seconds
@@ -87,7 +88,7 @@ class Process:
     def start(self, join: str | None) -> None:
         command = [sys.executable, "-m", "tidings", "node", "--system", self.system, "--pace", str(PACE)]
         command += ["--listen", self.address, "--log", str(self.folder / f"{self.address}.log")]
-        if self.system not in DOCUMENT_LAUNCHES:
+        if overlay_named(self.system).system.needs == "records":
             command += ["--domain", str(self.folder / "domain.toml")]
         command += ["--join", join] if join else []
         environment = dict(os.environ)
@@ -270,7 +271,7 @@ class Trouble:
 
     def _forged(self, random: Random) -> bytes:
         peer = f"127.0.0.1:{random.randrange(1, 1_000)}"
-        id = hashed(peer, BITS)
+        id = hashed(peer, ADDRESS_BITS)
         message = {"InDomain": [self._network, random.choice(self._forgeries)]}
         frame = {"from": id, "book": {str(id): peer}, "message": message}
         match random.randrange(8):
@@ -372,8 +373,8 @@ class Trouble:
 
 def network_of(system: str) -> str:
     """What nodes of a system call the network of the domain that they are given here."""
-    domain = DOCUMENTS if system in DOCUMENT_LAUNCHES else DOMAIN
-    (network,) = node_of(system, 1, [domain], Random(1), lambda _: MemoryLog()).networks.values()
+    domain = DOCUMENTS if overlay_named(system).system.needs == "documents" else DOMAIN
+    (network,) = node_of(overlay_named(system), 1, [domain], Random(1), lambda _: MemoryLog()).networks.values()
     return network
 
 

@@ -8,18 +8,17 @@ from typing import Any
 
 from tidings.simulator.run import Run
 from tidings.simulator.scenario import Plan
-from tidings.simulator.world import World
+from tidings.systems.overlay import Law, World, overlay_named
 from tidings.systems.protocols.effects import Id, Message
-from tidings.systems.protocols.launch import launch_of, messages_of
-from tidings.systems.protocols.message_codec import Codec, parts_of, plain
+from tidings.systems.protocols.many_domains import codec_of
+from tidings.systems.protocols.message_codec import parts_of, plain
 
 
-class OnTheWire:
-    """A checker: every message that a node has handled could have come from the wire. Keeps one of each kind."""
+class OnTheWire(Law):
+    """A law: every message that a node has handled could have come from the wire. Keeps one of each kind."""
 
     def __init__(self, system: str) -> None:
-        named = system if system.startswith("sonnet") else system.split("-")[0]
-        self.codec = Codec(messages_of(named), launch_of(named).bits)
+        self.codec = codec_of(overlay_named(system))
         self.kinds: dict[str, Message] = {}
 
     def after(self, world: World, id: Id) -> None:
@@ -37,7 +36,7 @@ def played(system: str, seed: int = 3, **trouble: Any) -> tuple[OnTheWire, Run]:
     """A simulation, and what its nodes have said."""
     run = Run(Plan(system, seed=seed, nodes=8, subscriptions=20, events=10, **trouble))
     checker = OnTheWire(system)
-    run.world.checkers = (*run.world.checkers, checker)
+    run.world.laws = (*run.world.laws, checker)
     assert run.play().violation is None
     return checker, run
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 from math import log2
 from random import Random
 
-from tidings.simulator.network import Network
-from tidings.simulator.world import World
+from tidings.simulator.world import Network, World
 from tidings.systems.protocols.effects import Ready, Send
 from tidings.systems.protocols.gossip import Ack, Detector, GossipNode, Member
 

@@ -10,13 +10,13 @@ import pytest
 
 from tidings.errors import TidingsError
 from tidings.model.domain import Attribute, Domain
-from tidings.simulator.network import Network
-from tidings.simulator.world import World
-from tidings.systems.bluedove.node import MemoryLog
+from tidings.simulator.world import Network, World
+from tidings.systems.overlay import MemoryLog, overlay_named, overlays
 from tidings.systems.protocols.effects import Event
-from tidings.systems.protocols.launch import BITS, LAUNCHES, node_of
-from tidings.systems.protocols.many_domains import DomainsNode
+from tidings.systems.protocols.many_domains import DomainsNode, node_of
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS
 
+SYSTEMS = [name for name, one in overlays().items() if one.system.needs == "records" and not one.variant]
 STOCKS = Domain("stocks", [Attribute("price", "double", min=0.0, max=100.0, precision=1.0)])
 WINES = Domain("wines", [Attribute("price", "double", min=0.0, max=10.0, precision=0.5), Attribute("year", "int")])
 
@@ -25,9 +25,10 @@ class Nodes:
     def __init__(self, system: str, *domains: list[Domain]) -> None:
         random = Random(3)
         self.world = World(random, Network(random))
-        ids = random.sample(range(1 << BITS), len(domains))
+        ids = random.sample(range(1 << ADDRESS_BITS), len(domains))
         self.nodes = [
-            node_of(system, id, own, random, lambda _: MemoryLog()) for id, own in zip(ids, domains, strict=True)
+            node_of(overlay_named(system), id, own, random, lambda _: MemoryLog())
+            for id, own in zip(ids, domains, strict=True)
         ]
         for node in self.nodes:
             self.world.add(node, None if node is self.nodes[0] else ids[0])
@@ -48,7 +49,7 @@ class Nodes:
         return sorted((d.subscription, d.event) for d in self.world.deliveries)
 
 
-@pytest.mark.parametrize("system", LAUNCHES)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_an_event_meets_the_subscriptions_of_its_own_domain(system: str) -> None:
     both = [STOCKS, WINES]
     nodes = Nodes(system, both, both, [WINES])  # the third was given only one of them
@@ -93,7 +94,7 @@ def test_who_was_given_another_declaration_is_in_another_network() -> None:
     [(None, 'stocks, wines; say which: "domain"'), ("vines", "did you mean 'wines'")],
 )
 def test_a_domain_has_to_be_named_where_there_are_several(domain: str | None, complaint: str) -> None:
-    node: DomainsNode = node_of("chord", 1, [STOCKS, WINES], Random(1), lambda _: MemoryLog())
+    node: DomainsNode = node_of(overlay_named("chord"), 1, [STOCKS, WINES], Random(1), lambda _: MemoryLog())
     with pytest.raises(TidingsError, match=complaint):
         node.subscribe("s", "price > 5", 0, domain)
     with pytest.raises(TidingsError, match=complaint):

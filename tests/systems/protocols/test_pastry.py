@@ -10,18 +10,17 @@ import pytest
 from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
-from tidings.simulator.checkers.pastry import leaf_sets_at_rest
-from tidings.simulator.checkers.scribe import Trees, trees_at_rest
-from tidings.simulator.network import Network
-from tidings.simulator.world import Violation, World
+from tidings.simulator.world import Network, World
 from tidings.systems.digests import placement as digests
 from tidings.systems.digests.node import DigestNode, DigestSettings, Matching
-from tidings.systems.protocols.content import Content
+from tidings.systems.overlay import Violation
+from tidings.systems.protocols.content import Content, GroupKeys
 from tidings.systems.protocols.effects import Effects, Event
 from tidings.systems.protocols.pastry import PastryRoute, PastrySettings, shared_digits
-from tidings.systems.protocols.placement_keys import Keys
+from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest
 from tidings.systems.protocols.ring_ids import ring_distance
 from tidings.systems.protocols.scribe import ScribeNode, ScribeSettings
+from tidings.systems.protocols.scribe_laws import Trees, trees_at_rest
 from tidings.systems.statistics import statistics_of
 
 BITS = 32
@@ -251,7 +250,7 @@ WISHES = {
 def test_the_computers_domain_is_delivered_exactly_wherever_it_is_matched(matching: Matching) -> None:
     content = Content(COMPUTERS)
     known = statistics_of(compile_filters(list(WISHES.values()), COMPUTERS), read_events(OFFERS, COMPUTERS))
-    keys = Keys(digests.adapt(known, partitions=1), content, BITS)
+    keys = GroupKeys(digests.adapt(known, partitions=1), content, BITS)
     random = Random(2)
     world = World(random, Network(random))
     settings = DigestSettings(ScribeSettings(PASTRY), matching)
@@ -284,7 +283,7 @@ def test_matching_in_the_tree_sends_fewer_messages_than_matching_at_the_leaves()
         content = Content(COMPUTERS)
         texts = [f"cpu = 'PIV' AND hdd = {n}" for n in range(8)]
         known = statistics_of(compile_filters(texts, COMPUTERS), read_events(OFFERS, COMPUTERS))
-        keys = Keys(digests.adapt(known, partitions=1), content, BITS)
+        keys = GroupKeys(digests.adapt(known, partitions=1), content, BITS)
         random = Random(5)
         world = World(random, Network(random))
         world.count_kinds = True

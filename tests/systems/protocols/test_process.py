@@ -14,16 +14,16 @@ import pytest
 from tidings.errors import TidingsError
 from tidings.model.domain import Attribute, Domain
 from tidings.simulator.workload import DOMAIN
-from tidings.systems.bluedove.node import MemoryLog
+from tidings.systems.overlay import MemoryLog, overlay_named, overlays
 from tidings.systems.protocols.effects import Event
-from tidings.systems.protocols.launch import BITS, LAUNCHES, expected, launch_of, messages_of, node_of
 from tidings.systems.protocols.link import split_address
-from tidings.systems.protocols.message_codec import Codec
-from tidings.systems.protocols.process import NodeProcess
-from tidings.systems.protocols.publication_log import FileLog
-from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.protocols.many_domains import codec_of, node_of
+from tidings.systems.protocols.process import FileLog, NodeProcess
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
+from tidings.systems.statistics import declared_statistics
 
 PACE = 0.05
+SYSTEMS = [name for name, one in overlays().items() if one.system.needs == "records" and not one.variant]
 
 
 class Hosted:
@@ -37,11 +37,9 @@ class Hosted:
     async def open(self, system: str, join: str | None, *domains: Domain, queued: bool = False) -> None:
         self.server = await asyncio.start_server(lambda r, w: self.process.serve(r, w), "127.0.0.1", 0)
         self.address = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
-        id, given = hashed(self.address, BITS), domains or (DOMAIN,)
-        node = node_of(system, id, given, Random(self.address), lambda _: MemoryLog(), queued=queued)
-        self.process = NodeProcess(
-            node, self.address, Codec(messages_of(system), launch_of(system).bits), self.told.append, pace=PACE
-        )
+        id, given = hashed(self.address, ADDRESS_BITS), domains or (DOMAIN,)
+        node = node_of(overlay_named(system), id, given, Random(self.address), lambda _: MemoryLog(), queued=queued)
+        self.process = NodeProcess(node, self.address, codec_of(overlay_named(system)), self.told.append, pace=PACE)
         self.process.start(None if join is None else self.process.know(join))
 
     def wish(self, **what: Any) -> None:
@@ -58,7 +56,7 @@ async def until(true: Callable[[], bool], seconds: float = 30) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("system", LAUNCHES)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_nodes_over_tcp_join_and_deliver(system: str) -> None:
     async def play() -> list[dict[str, Any]]:
         nodes = [Hosted() for _ in range(4)]
@@ -122,10 +120,10 @@ def test_a_node_that_queues_delivers_when_it_is_polled() -> None:
     assert "start it with --queued" in errors[2]
 
 
-@pytest.mark.parametrize("system", sorted(LAUNCHES.keys() - {"bluedove"}))
+@pytest.mark.parametrize("system", sorted(set(SYSTEMS) - {"bluedove"}))
 def test_a_system_that_cannot_queue_says_which_can(system: str) -> None:
     with pytest.raises(TidingsError, match="only bluedove keeps notifications"):
-        node_of(system, 1, [DOMAIN], Random(1), lambda _: MemoryLog(), queued=True)
+        node_of(overlay_named(system), 1, [DOMAIN], Random(1), lambda _: MemoryLog(), queued=True)
 
 
 def test_a_node_of_several_domains_is_told_which_is_meant() -> None:
@@ -159,7 +157,7 @@ def test_a_node_of_several_domains_is_told_which_is_meant() -> None:
     ]
 
 
-@pytest.mark.parametrize("system", LAUNCHES)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_a_node_that_stops_has_left_the_network(system: str) -> None:
     """The others need not find out: what is published next misses nothing."""
 
@@ -207,7 +205,7 @@ def test_a_wish_that_comes_before_the_node_has_joined_waits_until_then() -> None
 )  # fmt: skip
 def test_a_wish_that_cannot_be_fulfilled_is_told_and_changes_nothing(wish: str, complaint: str) -> None:
     async def play() -> None:
-        for system in LAUNCHES:
+        for system in SYSTEMS:
             node = Hosted()
             await node.open(system, None)
             node.process.on_line(wish)
@@ -226,7 +224,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 def test_a_domain_without_ends_cannot_be_placed_by() -> None:
     with pytest.raises(TidingsError, match="min and a max"):
-        expected(Domain("bare", [Attribute("x", "double")]))
+        declared_statistics(Domain("bare", [Attribute("x", "double")]))
 
 
 def test_the_log_of_a_dispatcher_keeps_what_is_not_done(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from tidings.simulator.checkers.chord import RingInvariant, ideal_ring, may_fail
-from tidings.simulator.network import Network
-from tidings.simulator.world import Violation, World
+from tidings.simulator.world import Network, World
+from tidings.systems.overlay import Violation
 from tidings.systems.protocols.effects import Effects
 from tidings.systems.protocols.ring import (
     ChordNode,
@@ -19,6 +18,7 @@ from tidings.systems.protocols.ring import (
     Leaving,
     PublishedChordNode,
 )
+from tidings.systems.protocols.ring_laws import RingInvariant, ideal_ring, may_fail
 
 SETTINGS = ChordSettings(bits=16, successors=3)
 
@@ -36,7 +36,7 @@ class Asking(ChordNode):
 
 
 def ring(ids: Sequence[int], random: Random, kind: type[ChordNode] = Asking, **network: float) -> World:
-    world = World(random, Network(random, **network), checkers=[RingInvariant()])  # type: ignore[arg-type]
+    world = World(random, Network(random, **network), laws=[RingInvariant()])  # type: ignore[arg-type]
     for id in ids:
         node = kind(id, SETTINGS)
         node.seat(sorted(ids))

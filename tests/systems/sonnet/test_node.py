@@ -9,13 +9,12 @@ import pytest
 from lxml import etree
 
 from tidings.errors import FilterError, TidingsError
-from tidings.simulator.checkers import sonnet as laws
-from tidings.simulator.network import Network
-from tidings.simulator.world import World
+from tidings.simulator.world import Network, World
 from tidings.systems.protocols.effects import Event, Id
+from tidings.systems.sonnet import laws
 from tidings.systems.sonnet.messages import AskRows
 from tidings.systems.sonnet.node import TIDY, SonnetNode
-from tidings.systems.sonnet.path_digest import Variant
+from tidings.systems.sonnet.path_digest import Ordering
 from tidings.systems.sonnet.paths import Paths, group_of, hangs_below, lineage_of, range_of
 from tidings.systems.sonnet.settings import SonnetSettings
 from tidings.systems.sonnet.virtual_node import VirtualNode
@@ -50,7 +49,7 @@ class Net:
         seed: int = 1,
         plane_ms: int = 0,
         settings: SonnetSettings = SonnetSettings(),  # noqa: B008
-        variant: Variant = "ranks",
+        variant: Ordering = "ranks",
     ) -> None:
         random = Random(seed)
         self.world = World(random, Network(random, plane_ms=plane_ms))
@@ -95,7 +94,7 @@ def judged(queries: dict[str, str], documents: dict[str, str]) -> list[tuple[str
 
 
 @pytest.mark.parametrize("variant", ["ranks", "hashes"])
-def test_every_matching_subscriber_is_told_once_and_nobody_else(variant: Variant) -> None:
+def test_every_matching_subscriber_is_told_once_and_nobody_else(variant: Ordering) -> None:
     network = Net(variant=variant)
     for number, (name, text) in enumerate(QUERIES.items()):
         network.subscribe(number, name, text)
@@ -109,7 +108,7 @@ def test_every_matching_subscriber_is_told_once_and_nobody_else(variant: Variant
 
 
 @pytest.mark.parametrize("variant", ["ranks", "hashes"])
-def test_a_group_is_a_range_of_the_ring_and_hangs_below_one_with_a_token_less(variant: Variant) -> None:
+def test_a_group_is_a_range_of_the_ring_and_hangs_below_one_with_a_token_less(variant: Ordering) -> None:
     for text in QUERIES.values():
         lineage = lineage_of(parse_path(text), variant)
         low, high = range_of(lineage.group, variant)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidings.systems.sonnet.path_digest import (
     MAX_TOKENS,
     Digest,
-    Variant,
+    Ordering,
     admits,
     content_of,
     digest_of,
@@ -27,7 +27,7 @@ from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
 from tidings.xml.path_meaning import read_document
 from tidings.xml.path_parser import parse_path
 
-VARIANTS: list[Variant] = ["ranks", "hashes"]
+VARIANTS: list[Ordering] = ["ranks", "hashes"]
 tokens = st.lists(st.text("abc", min_size=1, max_size=2), max_size=12).map(tuple)
 
 
@@ -49,14 +49,14 @@ def test_equal_tokens_are_ordered_by_their_places() -> None:
 
 
 @given(tokens, tokens, st.sampled_from(VARIANTS))
-def test_a_prefix_of_a_path_starts_its_digest(first: tuple[str, ...], rest: tuple[str, ...], variant: Variant) -> None:
+def test_a_prefix_of_a_path_starts_its_digest(first: tuple[str, ...], rest: tuple[str, ...], variant: Ordering) -> None:
     whole, prefix = digest_of((*first, *rest), variant), digest_of(first[:MAX_TOKENS], variant)
     assert prefix.starts(whole)
     assert not prefix.content & ~whole.content
 
 
 @given(tokens, st.booleans(), st.integers(0, (1 << 19) - 1), st.sampled_from(VARIANTS))
-def test_a_digest_is_128_bits_and_back(path: tuple[str, ...], truncated: bool, node: int, variant: Variant) -> None:
+def test_a_digest_is_128_bits_and_back(path: tuple[str, ...], truncated: bool, node: int, variant: Ordering) -> None:
     made = digest_of(path, variant)
     digest = Digest(made.content, made.order, truncated, node, variant)
     assert 0 <= to_bits(digest) < 1 << 128
@@ -91,7 +91,7 @@ def test_a_query_keeps_the_tokens_before_the_first_wildcard(path: str, length: i
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("seed", range(4))
-def test_no_document_that_satisfies_a_query_is_refused(seed: int, variant: Variant) -> None:
+def test_no_document_that_satisfies_a_query_is_refused(seed: int, variant: Ordering) -> None:
     random = Random(seed)
     queries = [parse_path(make_path(random), NAMESPACES) for _ in range(80)]
     digests = [query_digest(query, variant=variant) for query in queries]

@@ -200,6 +200,6 @@ def test_the_planner_divides_by_paths_what_does_not_fit_everywhere() -> None:
     statistics = statistics_of(filters_of(*paths), feeds_and_books())
     found = plan(statistics, Room(memory=200_000, partitions=4), subscription_bytes=500)
     assert found.placement == "sonnet"
-    assert any("subscriptions under sonnet on " in line and "beginnings of paths" in line for line in found.lines())
+    assert any("subscriptions under sonnet by " in line and "beginnings of paths" in line for line in found.lines())
     elsewhere = plan(statistics_of(compile_filters(["lang = 'en'"], NEWS)), Room(memory=0.1), subscription_bytes=500)
     assert not any("sonnet" in line for line in elsewhere.lines())

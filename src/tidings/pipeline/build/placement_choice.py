@@ -21,7 +21,7 @@ from tidings.model.event import read_events
 from tidings.pipeline.build.subscription_table import indexed, read_table
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import is_local
-from tidings.systems.interface import PlacementError, View, placement_named, placements
+from tidings.systems.interface import PlacementError, View, placement_named, placements, system_named
 from tidings.systems.planner.planner import Plan, Room, plan
 from tidings.systems.statistics import Statistics, statistics_of
 
@@ -44,9 +44,7 @@ class Wishes:
 
     def of(self, placement: str) -> dict[str, Any]:
         """What of it concerns a placement."""
-        if placement != "bluedove":
-            return {}
-        return {"dimensions": self.dimensions, "segments": self.segments}
+        return {name: getattr(self, name) for name in system_named(placement).options}
 
 
 def checked_name(name: str) -> str:
@@ -84,7 +82,7 @@ def _known(events: pa.Table, domain: Domain) -> pa.Table:
 
 def planned(given: Sampled, room: Room, wishes: Wishes) -> Plan:
     """What `auto` stands for."""
-    names = {"bluedove": wishes.of("bluedove")}
+    names = {name: wishes.of(name) for name in placements()}
     return plan(given.statistics, room, subscription_bytes=_subscription_bytes(given), wishes=names)
 
 

@@ -40,7 +40,7 @@ from tidings.pipeline.build.subscription_table import (
 )
 from tidings.pipeline.steps.counted_lists import CONJUNCTIONS, list_rows
 from tidings.systems.geometry.key_pairs import distinct_pairs
-from tidings.systems.interface import Numbers, View, place, view_to_dict
+from tidings.systems.interface import CountsLists, Numbers, View, place, view_to_dict
 from tidings.systems.planner.planner import Plan, Room
 from tidings.systems.sharding import shards_of
 
@@ -123,7 +123,7 @@ class Builder:
     def place(self, view: View, folder: Path) -> Made:
         """Write the shard files of a View to a folder."""
         task = BuildTask(self.domain, None, view)
-        counts = view.combine == "all"
+        counts = isinstance(view, CountsLists)
         columns = f"id {id_type(self.table)}, filter string"
         columns += ", conjunction long, box int, key long, shard int" if counts else ", shard int"
         step = partial(list_subscriptions if counts else place_subscriptions, task)

@@ -40,7 +40,7 @@ from tidings.systems.clusters import placement as clusters
 from tidings.systems.clusters.clustering import boruvka, components, kmeans, neighbours
 from tidings.systems.clusters.groups import Quality, quality
 from tidings.systems.geometry.line_positions import Edges, bounds_in, event_places, has_places
-from tidings.systems.interface import PlacementError, placement_named, placements
+from tidings.systems.interface import PlacementError, placement_named, systems
 from tidings.systems.statistics import QUANTILES, Distribution, Statistics
 
 SUBSCRIPTIONS = 20_000  # sampled
@@ -90,7 +90,8 @@ def adapt(
     seconds: dict[str, float] = {}
     statistics = statistics_over(ours, events, known)
     seconds["statistics"] = time.perf_counter() - began
-    chosen = tuple(names) if names is not None else tuple(one for one in placements() if one != "planned")
+    alone = [name for name, system in systems().items() if not system.combines]
+    chosen = tuple(alone if names is None else names)
     wanted = partitions or spark.sparkContext.defaultParallelism
     views: dict[str, Any] = {}
     refused: dict[str, str] = {}

@@ -17,8 +17,7 @@ from tidings.model.domain import path_text
 from tidings.pipeline.job_errors import PipelineError
 from tidings.store.log.log_files import sync_directory
 from tidings.systems.geometry.line_positions import edges_to_json
-from tidings.systems.interface import view_from_dict, view_to_dict
-from tidings.systems.sonnet import placement as sonnet
+from tidings.systems.interface import View, view_from_dict, view_to_dict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,17 +54,9 @@ def report(found: Adapted) -> RenderableType:
     return Group(*parts)
 
 
-def told(view: Any) -> str:
+def told(view: View) -> str:
     """What a View is about, in a line."""
-    if isinstance(view, sonnet.View):
-        return f"by {view.described()}"
-    if hasattr(view, "indices"):
-        return "indices " + "; ".join(", ".join(map(path_text, index)) for index in view.indices)
-    if hasattr(view, "lows"):
-        return f"{view.count} clusters on {', '.join(map(path_text, view.paths))}"
-    if hasattr(view, "paths"):
-        return "on " + ", ".join(map(path_text, view.paths))
-    return ""
+    return f"by {view.described()}"
 
 
 def write(found: Adapted, directory: str | os.PathLike[str]) -> list[str]:

@@ -22,7 +22,7 @@ from tidings.pipeline.steps.index_version import OneVersion, VersionFiles
 from tidings.pipeline.steps.match_metrics import Measures
 from tidings.pipeline.steps.match_tasks import MatchTask, match_rows, match_visits
 from tidings.pipeline.steps.route_step import RouteTask, routed_once, routed_to_each
-from tidings.systems.interface import view_from_dict
+from tidings.systems.interface import CountsLists, view_from_dict
 
 Output = Literal["ids", "pairs", "counts"]
 
@@ -71,7 +71,7 @@ def match(
     measures = index.measures(layout.placement)
     if files.view is None:
         return _shown(numbered(events).mapInArrow(partial(match_rows, task, measures), schema), output)
-    if files.view.combine == "any" and (files.view.visits <= 1 or output == "pairs"):
+    if not isinstance(files.view, CountsLists) and (files.view.visits <= 1 or output == "pairs"):
         routed = _routed(events, files, task, combined=False)
         return _shown(numbered(routed).mapInArrow(partial(match_visits, task, measures), schema), output)
     return _shown(_combined(events, files, task, measures, schema), output)
@@ -93,7 +93,7 @@ def _combined(
     assert files.view is not None
     assert files.domain is not None
     routed = _routed(events, files, task, combined=True)
-    if files.view.combine == "all":
+    if isinstance(files.view, CountsLists):
         found = T.StructField("found", T.ArrayType(T.LongType(), False))
         step: Any = partial(look_up, ListTask(task.names, files.base, files.reads, files.view, files.domain))
         settle = Count(files.base.get(CONJUNCTIONS), files.domain, files.reads, task.string_ids)

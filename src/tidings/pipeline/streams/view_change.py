@@ -27,7 +27,7 @@ from tidings.pipeline.build.subscription_table import Contents
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.jobs.adaptation import clustered_over, statistics_over
 from tidings.pipeline.streams.index_changes import Base
-from tidings.systems.interface import View, placement_named, view_from_dict, view_to_dict
+from tidings.systems.interface import CountsLists, View, placement_named, view_from_dict, view_to_dict
 from tidings.systems.planner.planner import Division, Room, estimates, plan
 from tidings.systems.statistics import Statistics
 
@@ -96,7 +96,7 @@ def asked_for(statistics: Statistics, asked: Question) -> View | None:
         view: View = plan(statistics, asked.room, subscription_bytes=asked.subscription_bytes).view
     else:
         view = placement_named(asked.placement).adapt(statistics, partitions=asked.room.partitions)
-    if view.combine != "any":
+    if isinstance(view, CountsLists):
         raise PipelineError(f"placement '{asked.placement}' counts lists, which a stream does not; choose another")
     return None if view.placement == REPLICATED else view
 

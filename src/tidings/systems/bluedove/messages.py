@@ -131,7 +131,7 @@ class Rebuilt(NamedTuple):
     edges: tuple[Edge, ...]  # of the dimension: perhaps the part is another's by now
 
 
-BLUEDOVE_MESSAGES: tuple[type, ...] = (
+MESSAGES: tuple[type, ...] = (
     *GOSSIP_MESSAGES, Edge, Copy, Place, Placed, Taken, Remove, Removed, Match, Refused, Done, Notification, Noted,
     LoadReport, Admit, Split, Handover, HandedOver, TableNews, Rebuild, Rebuilt,
 )  # fmt: skip

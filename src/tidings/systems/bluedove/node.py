@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from tidings.errors import SubscriptionError
+from tidings.errors import DomainError, SubscriptionError
 from tidings.systems.bluedove.matcher_node import Matcher, MatcherSettings
 from tidings.systems.bluedove.messages import (
+    MESSAGES,
     Admit,
     Copy,
     Done,
@@ -38,6 +39,9 @@ from tidings.systems.bluedove.messages import (
 )
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
 from tidings.systems.forwarding import Load, Policy, costs_of
+from tidings.systems.geometry.line_positions import has_places
+from tidings.systems.overlay import MemoryLog, Overlay, PublicationLog, Start
+from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
     MAX_AHEAD_MS,
     Active,
@@ -51,8 +55,9 @@ from tidings.systems.protocols.effects import (
     SetTimer,
     Tag,
 )
+from tidings.systems.protocols.gossip import GossipSettings
 from tidings.systems.protocols.message_codec import MessageError
-from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
 REFRESH, AGAIN = "refresh", "again"
 SATURATED = 4  # reports in a row in which a queue has grown
@@ -69,32 +74,7 @@ class BlueDoveSettings(NamedTuple):
     queued: bool = False  # keep notifications until the subscriber polls
     saturated_queue: int = 20
     grow_pause_ms: int = 10_000
-
-
-class PublicationLog(Protocol):
-    """What a dispatcher has published and not seen done. It outlives the dispatcher."""
-
-    def append(self, event: Event) -> None: ...
-
-    def settle(self, event: str) -> None: ...
-
-    def pending(self) -> list[Event]: ...
-
-
-class MemoryLog:
-    """A log for simulations: whoever runs the node keeps it when the node crashes."""
-
-    def __init__(self) -> None:
-        self._pending: dict[str, Event] = {}
-
-    def append(self, event: Event) -> None:
-        self._pending[event.id] = event
-
-    def settle(self, event: str) -> None:
-        self._pending.pop(event, None)
-
-    def pending(self) -> list[Event]:
-        return list(self._pending.values())
+    id_bits: int = ADDRESS_BITS
 
 
 class _Own:
@@ -445,3 +425,42 @@ class BlueDoveNode(Matcher):
             sending = self._sending.get(message.event.id)
             return self._forward(sending, now_ms) if sending is not None else []
         return super().on_undelivered(to, message, now_ms)
+
+
+DIMENSIONS_MOST = 4  # by which nodes place
+
+
+def _ground(content: Content, settings: BlueDoveSettings) -> Dimensions:
+    paths = tuple(path for path, type_ in content.domain.leaves.items() if has_places(type_) and type_.name != "string")
+    if not paths:
+        raise DomainError(f"domain '{content.domain.name}': BlueDove needs an attribute of numbers or times")
+    return Dimensions(paths[:DIMENSIONS_MOST], content)
+
+
+def _make(kind: type[BlueDoveNode], start: Start[Dimensions, BlueDoveSettings]) -> BlueDoveNode:
+    return kind(start.id, start.random, start.ground, start.settings, log=start.log)
+
+
+def seat(nodes: Sequence[BlueDoveNode]) -> None:
+    """Everybody knows everybody; each dimension is cut where as many events lie in each part."""
+    dimensions = nodes[0].dimensions
+    owners = sorted(node.id for node in nodes if node.is_matcher)
+    edges = [
+        Edge(d, low, 0, owners[(number + d) % len(owners)], True, False)
+        for d, path in enumerate(dimensions.paths)
+        for number, low in enumerate((BEGINNING, *dimensions.cuts(path, len(owners))))
+    ]
+    for node in nodes:
+        node.seat(nodes)
+        node.seat_segments(edges)
+
+
+OVERLAY = Overlay(
+    BlueDoveNode,
+    _make,
+    _ground,
+    seat,
+    MESSAGES,
+    BlueDoveSettings(),
+    simulated=BlueDoveSettings(MatcherSettings(GossipSettings(period_ms=300)), id_bits=24),
+)

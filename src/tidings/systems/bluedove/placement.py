@@ -45,13 +45,13 @@ from tidings.systems.geometry.line_positions import (
 from tidings.systems.interface import (
     EVERYWHERE,
     POSITION_BITS,
-    Combine,
     Numbers,
     Placed,
     PlacementError,
     Routed,
     channels_of,
     keys_at,
+    listed,
     placed_of,
     positions_of,
     routed_of,
@@ -68,7 +68,6 @@ class View:
     """Where the segments are, who owns them, and what an event costs at each."""
 
     placement: ClassVar[str] = "bluedove"
-    combine: ClassVar[Combine] = "any"
 
     paths: tuple[Path, ...]
     edges: tuple[Edges, ...]  # of each dimension: the places at which segments begin, but for its first
@@ -115,6 +114,9 @@ class View:
         in_segment = (level == 0) & (channels < self.catch_all)
         candidate = np.where(in_segment, self.bases[dimension] + positions_of(keys), 0)
         return np.where(in_segment, self.assignment[candidate], EVERYWHERE)
+
+    def described(self) -> str:
+        return listed(self.paths)
 
     def to_dict(self) -> dict[str, Any]:
         return {

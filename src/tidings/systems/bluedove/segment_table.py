@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 from tidings.filter.normal.value_sets import ValueSet, line, ordinal
 from tidings.model.types import Path
+from tidings.systems.geometry.line_positions import edges_at_quantiles
 from tidings.systems.protocols.content import REMEMBERED, Content
 from tidings.systems.protocols.effects import Event, Id, Within
 from tidings.systems.protocols.ring_ids import hashed
@@ -124,6 +125,7 @@ class Dimensions:
         self.content = content
         self.count = len(paths)
         self.spans = lru_cache(REMEMBERED)(self._spans)
+        self.cuts = lru_cache(REMEMBERED)(self._cuts)
 
     def place(self, event: Event, dimension: int) -> int:
         path = self.paths[dimension]
@@ -149,3 +151,8 @@ class Dimensions:
     def bounds(self, text: str, dimension: int) -> list[int]:
         """The places at which a filter begins or ends along a dimension."""
         return [place for span in self.spans(text)[dimension] for place in span if BEGINNING + 1 < place < END]
+
+    def _cuts(self, path: Path, segments: int) -> tuple[int, ...]:
+        """Where a dimension is cut for segments with as many events each."""
+        known = self.content.statistics.along(path).quantiles
+        return tuple(int(place) for place in edges_at_quantiles(known, segments))

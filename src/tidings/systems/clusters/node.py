@@ -22,8 +22,20 @@ from random import Random
 from typing import ClassVar, Literal, NamedTuple
 
 from tidings.errors import SubscriptionError
+from tidings.systems.clusters import placement
 from tidings.systems.clusters.clustering import Method
+from tidings.systems.clusters.messages import (
+    MESSAGES,
+    AskDivision,
+    ClusterNews,
+    Handout,
+    Known,
+    ShareDigest,
+    Summary,
+)
 from tidings.systems.clusters.space import Cells, Cluster, Division, Space
+from tidings.systems.overlay import Overlay, Start, seat_members
+from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
     MAX_AHEAD_MS,
     Active,
@@ -38,8 +50,9 @@ from tidings.systems.protocols.effects import (
     Tag,
 )
 from tidings.systems.protocols.message_codec import MessageError
-from tidings.systems.protocols.ring_ids import hashed
-from tidings.systems.protocols.scribe import SCRIBE_MESSAGES, ScribeNode, ScribeSettings
+from tidings.systems.protocols.pastry import PastrySettings
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
+from tidings.systems.protocols.scribe import ScribeNode, ScribeSettings
 
 
 class ClusterSettings(NamedTuple):
@@ -58,53 +71,11 @@ class ClusterSettings(NamedTuple):
     excess: float = 1.0  # ours: of a cluster beyond the most
     gain: float = 0.0  # c
     mgc_ms: int = 5_000
-    registers_again: bool = True  # False: subscriptions do not register in clusters made later, a bug
 
+    @property
+    def id_bits(self) -> int:
+        return self.scribe.pastry.bits
 
-class Summary(NamedTuple):
-    """What a node tells of itself: its subscriptions' boxes, and how many events it dropped that lay in some."""
-
-    node: Id
-    version: int
-    boxes: tuple[Cells, ...]
-    lost: int
-
-
-class AskDivision(NamedTuple):
-    """A newcomer asks a node that is there for the clusters."""
-
-
-class Known(NamedTuple):
-    """A division, and for how long each of its clusters has been known."""
-
-    division: Division
-    ages_ms: tuple[int, ...]
-
-
-class Handout(NamedTuple):
-    """What a bootstrap node hands out: the clusters, and the division before while it is kept."""
-
-    known: Known
-    old: Known | None
-    switched_ms_ago: int
-    summaries: tuple[Summary, ...]
-
-
-class ClusterNews(NamedTuple):
-    """`cb_notify`: the division as the sender knows it, and summaries."""
-
-    division: Division
-    summaries: tuple[Summary, ...]
-    answer: bool  # whether the sender asks for what it does not know
-
-
-class ShareDigest(NamedTuple):
-    digest: int
-
-
-CLUSTER_MESSAGES: tuple[type, ...] = (
-    *SCRIBE_MESSAGES, Cells, Cluster, Division, Summary, AskDivision, Known, Handout, ClusterNews, ShareDigest,
-)  # fmt: skip
 
 SHARE, MGC, MATURE = "share", "mgc", "mature"
 LONG_AGO_MS = -(1 << 30)
@@ -355,9 +326,11 @@ class ClusterNode(ScribeNode):
             self._since.setdefault((*division.age, cluster.box), now_ms)
         before, self.division = self.division, division
         timer = SetTimer(self.options.settle_ms + 1, MATURE)
-        if not self.options.registers_again and before.age == division.age:
-            return [timer]
-        return [timer, *self._register(now_ms)]
+        return [timer, *self._register_in(before, now_ms)]
+
+    def _register_in(self, before: Division, now_ms: int) -> Effects:
+        """Registers in what is new since the division before."""
+        return self._register(now_ms)
 
     def _cover_own(self, now_ms: int) -> Effects:
         """A division made without knowing of a subscription here is added to."""
@@ -432,3 +405,30 @@ class ClusterNode(ScribeNode):
         for subscription in list(self.own):
             effects += self.unsubscribe(subscription, now_ms)
         return [*effects, *self.cb_notify(), *super().leave(now_ms)]
+
+
+CELLS = 16  # that an axis is cut into: by a domain's declaration, or by statistics
+
+
+def _ground(content: Content, settings: ClusterSettings) -> Space:
+    return Space(placement.adapt(content.statistics, partitions=1, clusters=settings.clusters, cells=CELLS), content)
+
+
+def _make(kind: type[ClusterNode], start: Start[Space, ClusterSettings]) -> ClusterNode:
+    return kind(start.id, start.random, start.ground, start.settings)
+
+
+OVERLAY = Overlay(
+    ClusterNode,
+    _make,
+    _ground,
+    seat_members,
+    MESSAGES,
+    ClusterSettings(ScribeSettings(PastrySettings(bits=ADDRESS_BITS))),
+    simulated=ClusterSettings(
+        ScribeSettings(PastrySettings(bits=32, leaves=8)),
+        clusters=3,  # so few that divisions are made again and again
+        clusters_most=4,
+        reorganising=0.5,
+    ),
+)

@@ -49,13 +49,13 @@ from tidings.systems.geometry.line_positions import (
 from tidings.systems.geometry.rtree import RTree, rtree_of
 from tidings.systems.interface import (
     EVERYWHERE,
-    Combine,
     Numbers,
     Placed,
     PlacementError,
     Routed,
     channels_of,
     keys_at,
+    listed,
     placed_of,
     positions_of,
     routed_of,
@@ -76,7 +76,6 @@ class View:
     """The axes, the clusters on them, how many subscriptions each has, and who owns it."""
 
     placement: ClassVar[str] = "clusters"
-    combine: ClassVar[Combine] = "any"
 
     paths: tuple[Path, ...]
     edges: tuple[Edges, ...]
@@ -121,6 +120,9 @@ class View:
         at = np.where(channels_of(keys) == 0, positions_of(keys), 0)
         owners = self.assignment[at] if self.count else np.zeros(len(keys), np.int64)
         return np.where(channels_of(keys) == 0, owners, EVERYWHERE)
+
+    def described(self) -> str:
+        return f"{self.count} clusters on {listed(self.paths)}"
 
     def to_dict(self) -> dict[str, Any]:
         return {

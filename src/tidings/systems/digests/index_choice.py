@@ -14,9 +14,8 @@ import numpy as np
 
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.model.types import Path
-from tidings.systems.forwarding import Floats
 from tidings.systems.geometry.line_parts import Held
-from tidings.systems.interface import Numbers
+from tidings.systems.interface import Floats, Numbers
 
 INDICES_MAX = 12
 VISIT = 50.0  # what a visit costs, in subscriptions that an event is compared with

@@ -14,10 +14,14 @@ from random import Random
 from typing import ClassVar, Literal, NamedTuple
 
 from tidings.errors import SubscriptionError
-from tidings.systems.protocols.effects import Active, Deliver, Effects, Event, Id, Message, Name, Send, SetTimer, Tag
-from tidings.systems.protocols.pastry import PastryRoute
-from tidings.systems.protocols.placement_keys import Keys
-from tidings.systems.protocols.scribe import SCRIBE_MESSAGES, Graft, ScribeNode, ScribeSettings
+from tidings.systems.digests import placement
+from tidings.systems.digests.messages import MESSAGES, HomeNotify, HomePublish, HomeStore, HomeStored
+from tidings.systems.overlay import Overlay, Start, seat_members
+from tidings.systems.protocols.content import Content, GroupKeys
+from tidings.systems.protocols.effects import Active, Deliver, Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.systems.protocols.pastry import PastryRoute, PastrySettings
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS
+from tidings.systems.protocols.scribe import Graft, ScribeNode, ScribeSettings
 
 Matching = Literal["leaf", "tree", "home"]
 
@@ -28,30 +32,10 @@ class DigestSettings(NamedTuple):
     refresh_ms: int = 5_000  # of what home nodes keep
     remembered_ms: int = 30_000
 
+    @property
+    def id_bits(self) -> int:
+        return self.scribe.pastry.bits
 
-class HomeStore(NamedTuple):
-    group: Id
-    subscription: Name
-    text: str
-    remove: bool
-
-
-class HomeStored(NamedTuple):
-    group: Id
-    subscription: Name
-
-
-class HomePublish(NamedTuple):
-    group: Id
-    event: Event
-
-
-class HomeNotify(NamedTuple):
-    subscription: Name
-    event: Event
-
-
-DIGEST_MESSAGES: tuple[type, ...] = (*SCRIBE_MESSAGES, HomeStore, HomeStored, HomePublish, HomeNotify)
 
 HOME = "home"
 
@@ -68,7 +52,7 @@ class _Own:
 class DigestNode(ScribeNode):
     handled_by: ClassVar[dict[type, str]] = {HomeStored: "_on_home_stored", HomeNotify: "_on_home_notify"}
 
-    def __init__(self, id: Id, random: Random, keys: Keys, settings: DigestSettings = DigestSettings()) -> None:  # noqa: B008
+    def __init__(self, id: Id, random: Random, keys: GroupKeys, settings: DigestSettings = DigestSettings()) -> None:  # noqa: B008
         super().__init__(id, random, settings.scribe)
         self.keys = keys
         self.options = settings
@@ -223,3 +207,22 @@ class DigestNode(ScribeNode):
         for subscription in list(self.own):
             effects += self.unsubscribe(subscription, now_ms)
         return [*effects, *super().leave(now_ms)]
+
+
+def _ground(content: Content, settings: DigestSettings) -> GroupKeys:
+    return GroupKeys(placement.adapt(content.statistics, partitions=1), content, settings.id_bits)
+
+
+def _make(kind: type[DigestNode], start: Start[GroupKeys, DigestSettings]) -> DigestNode:
+    return kind(start.id, start.random, start.ground, start.settings)
+
+
+OVERLAY = Overlay(
+    DigestNode,
+    _make,
+    _ground,
+    seat_members,
+    MESSAGES,
+    DigestSettings(ScribeSettings(PastrySettings(bits=ADDRESS_BITS))),
+    simulated=DigestSettings(ScribeSettings(PastrySettings(bits=32, leaves=8))),
+)

@@ -29,7 +29,6 @@ from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.digests.index_choice import INDICES_MAX, chosen_indices
-from tidings.systems.forwarding import Floats
 from tidings.systems.geometry.balance import balanced
 from tidings.systems.geometry.key_pairs import distinct_hashed
 from tidings.systems.geometry.line_parts import Division, Held, division_of, divisions_from_dict
@@ -37,7 +36,7 @@ from tidings.systems.geometry.line_positions import named_path, ranges
 from tidings.systems.interface import (
     EVERYWHERE,
     POSITION_BITS,
-    Combine,
+    Floats,
     Numbers,
     Placed,
     Routed,
@@ -60,7 +59,6 @@ class View:
     """The indices, how each attribute is divided, and who owns which digests."""
 
     placement: ClassVar[str] = "digests"
-    combine: ClassVar[Combine] = "any"
 
     domain: str  # a digest is of one domain's events
     indices: tuple[tuple[Path, ...], ...]
@@ -97,6 +95,9 @@ class View:
     def owners(self, keys: Numbers) -> Numbers:
         owners = self.assignment[positions_of(keys) & _SLOT]
         return np.where(channels_of(keys) == self.catch_all, EVERYWHERE, owners)
+
+    def described(self) -> str:
+        return ", ".join("×".join(map(path_text, index)) for index in self.indices) or "nothing"
 
     def to_dict(self) -> dict[str, Any]:
         return {

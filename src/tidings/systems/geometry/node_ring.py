@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from tidings.kernels.hashing import hash_numbers
 from tidings.model.types import Path
-from tidings.systems.interface import POSITION_BITS, Combine, Numbers, PlacementError
+from tidings.systems.interface import POSITION_BITS, Numbers, PlacementError, listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,6 @@ class Ring:
 class RingView:
     """What Views with a list for each attribute, on the nodes of a ring, have in common; subscriptions are counted."""
 
-    combine: ClassVar[Combine] = "all"
-
     paths: tuple[Path, ...]
     ring: Ring
 
@@ -79,6 +77,12 @@ class RingView:
     @property
     def catch_all(self) -> int:
         return len(self.paths)
+
+    def list_of(self, channel: int) -> Path | None:
+        return self.paths[channel] if channel < len(self.paths) else None
+
+    def described(self) -> str:
+        return listed(self.paths)
 
     def to_dict(self) -> dict[str, Any]:
         return {

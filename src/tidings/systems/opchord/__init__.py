@@ -1,1 +1,20 @@
-"""OPChord: values in their order around the ring (Triantafillou and Aekaterinidis, 2004)."""
+"""OPChord: values in their order around the ring.
+
+As Chord, but the hash keeps the order of values: a range is an arc of the ring, held by the nodes on it, one after the
+other, instead of a list for each value in it.
+
+P. Triantafillou and I. Aekaterinidis, "Content-based Publish-Subscribe Over Structured P2P Networks", DEBS 2004.
+
+placement   the order of each attribute's values, and arcs on the ring
+lists       where a ring keeps one subscription's lists, by Chord's or OPChord's View
+node        a member of the ring that keeps lists, and has subscribers and publishers
+messages    what the nodes say to each other
+laws, bugs  what must hold, and nodes that break it
+"""
+
+from tidings.systems.interface import System
+
+SYSTEM = System(
+    name="opchord",
+    help="lists on a ring, in order",
+)

@@ -96,7 +96,7 @@ class Uncopy(NamedTuple):
     entry: Entry
 
 
-OPCHORD_MESSAGES: tuple[type, ...] = (
+MESSAGES: tuple[type, ...] = (
     *CHORD_MESSAGES, Arc, Entry, Store, Walk, Stored, Collect, CollectFor, Collected, Matched, Told, Copies,
     LastCopies, Uncopy,
 )  # fmt: skip

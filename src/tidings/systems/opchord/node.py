@@ -13,13 +13,16 @@ repeats run out, so that nothing is left of an owner that crashed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
 from tidings.model.subscription import SubscriptionId, SubscriptionIdCodec
-from tidings.systems.opchord.lists import Arc, Lists, touches
+from tidings.systems.geometry.node_ring import Ring
+from tidings.systems.opchord import placement
+from tidings.systems.opchord.lists import Arc, Lists, RingView, touches
 from tidings.systems.opchord.messages import (
+    MESSAGES,
     Collect,
     Collected,
     CollectFor,
@@ -33,10 +36,12 @@ from tidings.systems.opchord.messages import (
     Uncopy,
     Walk,
 )
+from tidings.systems.overlay import Overlay, Start, seat_members
+from tidings.systems.protocols.content import Content, Record
 from tidings.systems.protocols.effects import Active, Deliver, Effects, Event, Id, Message, Send, SetTimer, Tag
 from tidings.systems.protocols.message_codec import MessageError
 from tidings.systems.protocols.ring import STABILIZE, ChordNode, ChordSettings, Route
-from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
 NUMBER_BITS = 20
 MAX_SUBSCRIPTIONS = 1 << NUMBER_BITS  # of one node: c2 of the paper
@@ -49,7 +54,10 @@ class OPChordSettings(NamedTuple):
     refresh_ms: int = 10_000
     copies: int = 2  # of every list, at the successors
     jump: float = 2.0  # nodes to a value, beyond which a walk goes by lookups from value to value
-    checks_intervals: bool = True  # False is the paper as printed, which counts what does not match
+
+    @property
+    def id_bits(self) -> int:
+        return self.chord.bits
 
 
 class _StoreAgain(NamedTuple):
@@ -450,13 +458,16 @@ class OPChordNode(ChordNode):
     def _answer(self, message: Collect, origin: Id, now_ms: int) -> Effects:
         event, channel = message
         record = self.lists.content.record(event)
-        admits, checks = self.lists.admits, self.options.checks_intervals
         named = tuple(
             entry.subscription
             for entry in self.entries.values()
-            if entry.channel == channel and (not checks or admits(record, entry.text, entry.box, channel))
+            if entry.channel == channel and self.admits(record, entry)
         )
         return self._reply(origin, Collected(event.id, channel, named), now_ms)
+
+    def admits(self, record: Record, entry: Entry) -> bool:
+        """Returns whether an event's value is one that an entry asks for; the paper counts whatever is in the list."""
+        return self.lists.admits(record, entry.text, entry.box, entry.channel)
 
     def _on_collected(self, sender: Id, message: Collected, now_ms: int) -> Effects:
         query = self._queries.get(message.event)
@@ -561,3 +572,27 @@ class OPChordNode(ChordNode):
         if isinstance(message, CollectFor) and self.is_member:
             return [*effects, *self._on_collect_for(self.id, message, now_ms)]
         return effects
+
+
+def ring_overlay(adapt: Callable[..., RingView]) -> Overlay[OPChordNode, Lists, OPChordSettings]:
+    """Returns the overlay of lists on a ring, where a placement says which lists there are."""
+
+    def ground(content: Content, settings: OPChordSettings) -> Lists:
+        return Lists(adapt(content.statistics, partitions=1, ring=Ring(settings.id_bits, (0,))), content)
+
+    def make(kind: type[OPChordNode], start: Start[Lists, OPChordSettings]) -> OPChordNode:
+        return kind(start.id, start.ground, start.settings)
+
+    return Overlay(
+        OPChordNode,
+        make,
+        ground,
+        seat_members,
+        MESSAGES,
+        OPChordSettings(ChordSettings(bits=ADDRESS_BITS)),
+        simulated=OPChordSettings(ChordSettings(bits=24, successors=3)),
+        least=4,  # one more than the successors that a node knows: what Zave's proof begins with
+    )
+
+
+OVERLAY = ring_overlay(placement.adapt)

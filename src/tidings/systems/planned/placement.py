@@ -18,11 +18,13 @@ import numpy as np
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.forwarding import Floats
 from tidings.systems.interface import (
     EVERYWHERE,
     POSITION_BITS,
-    Combine,
+    REPLICATED,
+    AnyView,
+    CountsLists,
+    Floats,
     Numbers,
     Placed,
     PlacementError,
@@ -33,9 +35,6 @@ from tidings.systems.interface import (
     view_to_dict,
 )
 from tidings.systems.interface import (
-    View as AnyView,
-)
-from tidings.systems.interface import (
     place as place_in,
 )
 from tidings.systems.interface import (
@@ -43,6 +42,7 @@ from tidings.systems.interface import (
 )
 from tidings.systems.statistics import Statistics
 
+BY_DEFAULT = (REPLICATED, "digests")
 SLACK = 0.02  # a later part has to spare more than this share of the events to be chosen before an earlier one
 
 
@@ -71,7 +71,6 @@ class Rates:
 @dataclass(frozen=True, eq=False)
 class View:
     placement: ClassVar[str] = "planned"
-    combine: ClassVar[Combine] = "any"
 
     parts: tuple[AnyView, ...]
     rates: tuple[Rates, ...]
@@ -117,6 +116,9 @@ class View:
         """Keys of a part as keys of the whole."""
         return keys + self._shift(part)
 
+    def described(self) -> str:
+        return "; ".join(f"{part.placement} by {part.described()}" for part in self.parts)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "parts": [view_to_dict(part) for part in self.parts],
@@ -160,18 +162,19 @@ def route(events: EventBatch, view: View) -> Routed:
     return Routed(rows[order], keys[order])
 
 
-def adapt(
-    statistics: Statistics, *, partitions: int, epoch: int = 0, parts: Sequence[str] = ("replicated", "digests")
-) -> View:
-    """These placements, each adapted by itself; `tidings.systems.planner.planner` finds out which are worth it."""
-    views = tuple(placement_named(name).adapt(statistics, partitions=partitions) for name in parts)
+def adapt(statistics: Statistics, *, partitions: int, epoch: int = 0, parts: Sequence[str] | None = None) -> View:
+    """Returns the View of these placements, each adapted by itself; by default of two that fit any subscriptions.
+
+    `tidings.systems.planner.planner` finds out which are worth it.
+    """
+    views = [placement_named(name).adapt(statistics, partitions=partitions) for name in parts or BY_DEFAULT]
     return combined(views, statistics, epoch)
 
 
 def combined(views: Sequence[AnyView], statistics: Statistics, epoch: int = 0) -> View:
     """One View of several, with the rates at which the sampled events visit their keys."""
     for view in views:
-        if view.combine != "any":
+        if isinstance(view, CountsLists):
             raise PlacementError(f"placement '{view.placement}' counts lists, and cannot be one of several")
     return View(tuple(views), tuple(_rates(view, statistics) for view in views), epoch)
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidings.model.domain import path_text
 from tidings.systems.geometry.key_pairs import distinct_pairs, starts_of
 from tidings.systems.interface import (
     EVERYWHERE,
+    REPLICATED,
     Numbers,
     Placed,
     PlacementError,
@@ -33,15 +33,14 @@ from tidings.systems.interface import (
     View,
     place,
     placement_named,
-    placements,
     route,
+    systems,
     view_from_dict,
     view_to_dict,
 )
 from tidings.systems.planned import placement as planned
 from tidings.systems.planner.expected_cost import MatchCosts
 from tidings.systems.sharding import consulted, shards_of
-from tidings.systems.sonnet import placement as sonnet
 from tidings.systems.statistics import Statistics
 
 # What sending an event to a partition costs on one core, each of its columns on the way, and putting a visit together,
@@ -70,10 +69,10 @@ class Class:
 
     def line(self) -> str:
         what = f"{self.subscriptions:,} subscriptions under {self.placement}"
-        if self.placement == "replicated":
+        if self.placement == REPLICATED:
             return f"{what}: {_micros(self.match_ns)} an event"
         return (
-            f"{what} on {self.by}: an event meets {self.met:.1%} of them at {self.visits:.1f} partitions, "
+            f"{what} by {self.by}: an event meets {self.met:.1%} of them at {self.visits:.1f} partitions, "
             f"{_micros(self.match_ns)}; {self.copies:.1f} copies of each stored"
         )
 
@@ -82,7 +81,7 @@ class Class:
 class Division:
     """One way to divide the subscriptions, and what it would cost."""
 
-    placement: str  # of all, or "planned" where there are several
+    placement: str  # of all, or the one that combines several
     classes: tuple[Class, ...]
     sending_ns: float  # of an event: routing and combining
     bytes: float  # that an executor has to hold
@@ -186,11 +185,14 @@ def estimates(
 
 
 def divisions() -> list[tuple[str, ...]]:
-    """Every placement that routes, by itself; with what is best left everywhere; and two of them with that."""
-    routing = [name for name in placements() if name not in ("replicated", "planned")]
-    routing = [name for name in routing if placement_named(name).View.combine == "any"]
+    """Returns every placement that routes, by itself; with what is best left everywhere; and two of them with that."""
+    routing = [
+        name
+        for name, system in systems().items()
+        if name != REPLICATED and not system.combines and not system.counts_lists
+    ]
     alone = [(name,) for name in routing]
-    return [*alone, *(("replicated", *names) for size in (1, 2) for names in combinations(routing, size))]
+    return [*alone, *((REPLICATED, *names) for size in (1, 2) for names in combinations(routing, size))]
 
 
 class _Estimator:
@@ -218,7 +220,7 @@ class _Estimator:
 
     def everywhere(self) -> Division:
         """All subscriptions with every worker."""
-        found = self.division(("replicated",))
+        found = self.division((REPLICATED,))
         assert found is not None
         return found
 
@@ -240,7 +242,7 @@ class _Estimator:
         divided = [part.of(served[part.placed.subscriptions] == number) for number, part in enumerate(parts)]
         if any(not len(part.placed) for part in divided):
             return None  # another division says the same with fewer placements
-        return self._division("planned", view, divided)
+        return self._division(view.placement, view, divided)
 
     def single(self, view: View) -> Division:
         """All subscriptions under one View that is there."""
@@ -254,7 +256,7 @@ class _Estimator:
                 made = placement_named(name).adapt(self._statistics, partitions=self._room.partitions, **wishes)
             except PlacementError:
                 made = None
-            if name != "replicated" and made is not None and not made.paths:
+            if name != REPLICATED and made is not None and not made.paths:
                 made = None  # there is nothing that it could divide by
             routed = None if made is None or self._events is None else route(self._events, made)
             self._served[name] = None if made is None else _Served(made, place(self._statistics.filters, made), routed)
@@ -283,7 +285,7 @@ class _Estimator:
         return Class(
             placement=view.placement,
             subscriptions=round(len(rows) * self._statistics.scale),
-            by=described(view),
+            by=view.described(),
             met=met / max(1, len(rows)),
             visits=self._visits(part),
             copies=len(placed) / max(1, len(rows)),
@@ -339,16 +341,6 @@ class _Served:
     def of(self, chosen: npt.NDArray[np.bool_]) -> _Served:
         """With some of the copies."""
         return replace(self, placed=Placed(self.placed.subscriptions[chosen], self.placed.keys[chosen]))
-
-
-def described(view: View) -> str:
-    """What a View divides subscriptions by."""
-    if isinstance(view, sonnet.View):
-        return view.described()
-    indices = getattr(view, "indices", None)
-    if indices is not None:
-        return ", ".join("×".join(map(path_text, index)) for index in indices) or "nothing"
-    return ", ".join(map(path_text, view.paths)) or "nothing"
 
 
 def _size(count: float) -> str:

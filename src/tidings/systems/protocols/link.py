@@ -1,12 +1,13 @@
-"""The way from a node's process to one peer: frames in a bounded queue, one connection at a time."""
+"""The way from a node's process to one peer: frames in a bounded queue, one connection at a time; and what it drops."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,6 +20,10 @@ MAX_QUEUED_BYTES = 2 * MAX_FRAME
 CONNECT_S = 2.0
 SEND_S = 10.0  # that a peer may take for what fills the connection's buffers
 LENGTH = struct.Struct(">I")
+LOG_EVERY_S = 10.0
+MAX_SHOWN = 200  # characters of what a peer sent, in a line of the log
+
+log = logging.getLogger("tidings.node")
 
 _HOST = re.compile(r"[A-Za-z0-9._:%\[\]-]{1,253}")
 
@@ -94,3 +99,23 @@ def split_address(address: str) -> tuple[str, int]:
     if not _HOST.fullmatch(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
         raise TidingsError(f"{address[:300]!r} is no address; write host:port")
     return host, int(port)
+
+
+class Drops:
+    """Counts what a process drops by reason, and logs the first of a reason and then at most one in LOG_EVERY_S."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._clock = clock
+        self._logged: dict[str, tuple[float, int]] = {}  # when, and what the count was
+
+    def note(self, reason: str, detail: str) -> None:
+        self.counts[reason] += 1
+        now, count = self._clock(), self.counts[reason]
+        at, before = self._logged.get(reason, (now - LOG_EVERY_S, 0))
+        if now - at < LOG_EVERY_S:
+            return
+        self._logged[reason] = (now, count)
+        shown = detail.encode("unicode_escape").decode()[:MAX_SHOWN]
+        more = f" ({count - before:,} times)" if count - before > 1 else ""
+        log.warning("%s: %s%s", reason, shown, more)

@@ -7,10 +7,14 @@ the matchers for an application, which BlueDove leaves to the future.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
 from typing import NamedTuple
 
-from tidings.errors import DomainError, SubscriptionError, did_you_mean
+from tidings.errors import DomainError, SubscriptionError, TidingsError, did_you_mean
+from tidings.model.domain import Domain, dump_domains
+from tidings.systems.overlay import NamedOverlay, PublicationLog, Start, overlays
+from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
     Effects,
     Event,
@@ -24,7 +28,8 @@ from tidings.systems.protocols.effects import (
     SetTimer,
     Tag,
 )
-from tidings.systems.protocols.message_codec import MessageError, parts_of
+from tidings.systems.protocols.message_codec import Codec, MessageError, parts_of
+from tidings.systems.protocols.ring_ids import hashed
 
 
 class InDomain(NamedTuple):
@@ -143,3 +148,37 @@ class DomainsNode:
                 case _:
                     found.append(effect)
         return found
+
+
+def node_of(
+    named: NamedOverlay,
+    id: Id,
+    domains: Iterable[Domain],
+    random: Random,
+    log: Callable[[Domain], PublicationLog],
+    *,
+    queued: bool = False,
+) -> DomainsNode:
+    """Returns a node of a system that serves these domains, with a log of what it publishes in each.
+
+    Nodes of one network must place alike: so a network is named by system and declaration, and a node that was given
+    another declaration is in another network.
+    """
+    if queued and "queue" not in named.system.abilities:
+        able = ", ".join(name for name, one in overlays().items() if "queue" in one.system.abilities)
+        raise TidingsError(
+            f"{named.name}: its nodes deliver at once; only {able} keeps notifications until they are polled"
+        )
+    overlay, settings = named.overlay, named.settings(**({"queued": True} if queued else {}))
+    nodes, networks = {}, {}
+    for domain in domains:
+        ground = overlay.ground(Content(domain), settings)
+        nodes[domain.name] = overlay.make(overlay.node, Start(id, random, ground, settings, log(domain)))
+        digest = hashed(f"{named.name} {dump_domains([domain])}", 32)
+        networks[domain.name] = f"{domain.name}-{digest:08x}"
+    return DomainsNode(nodes, networks)
+
+
+def codec_of(named: NamedOverlay) -> Codec:
+    """Returns the codec for the messages of a system's nodes."""
+    return Codec((InDomain, *named.overlay.messages), named.overlay.wire_bits)

@@ -10,7 +10,7 @@ they listen on. But nothing that comes from it is believed to be what it should 
     connections    are bounded: where there are too many, the one that was silent for longest makes way
     what is sent   is bounded, frame by frame and peer by peer; what is too much comes back as undelivered
 
-What is dropped is counted by reason and logged (`tidings.systems.protocols.drops`).
+What is dropped is counted by reason and logged (`link.Drops`).
 
     client → node   {"subscribe": "id", "filter": "…"}   {"unsubscribe": "id"}   {"publish": {…}, "id": "…"}
                     a document of XML is published as its text: {"publish": "<rss>…"}
@@ -25,14 +25,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tidings.errors import EventError, SubscriptionError, TidingsError
-from tidings.systems.protocols.drops import Drops
 from tidings.systems.protocols.effects import (
     MAX_BODY,
     MAX_NAME,
@@ -47,11 +48,10 @@ from tidings.systems.protocols.effects import (
     Send,
     SetTimer,
 )
-from tidings.systems.protocols.launch import BITS
-from tidings.systems.protocols.link import LENGTH, MAX_FRAME, MAX_QUEUE, Link, split_address
+from tidings.systems.protocols.link import LENGTH, MAX_FRAME, MAX_QUEUE, Drops, Link, split_address
 from tidings.systems.protocols.many_domains import DomainsNode
 from tidings.systems.protocols.message_codec import Codec, MessageError, plain, read_json
-from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
 POLLED = 100  # events that one wish asks for, where it does not say
 MAX_BOOK = 65_536  # addresses that are remembered
@@ -100,7 +100,7 @@ class NodeProcess:
 
     def know(self, address: str) -> Id:
         """Remember where a node is; the one that was named longest ago makes way. Returns its id."""
-        id = hashed(address, BITS)
+        id = hashed(address, ADDRESS_BITS)
         if id != self.node.id:
             self._book.pop(id, None)
             if len(self._book) >= MAX_BOOK:
@@ -340,7 +340,7 @@ def _read_book(book: dict[str, Any]) -> dict[Id, str]:
         if not isinstance(address, str):
             raise MessageError(f"message: the book says that a node is at a {type(address).__name__}")
         split_address(address)
-        id = hashed(address, BITS)
+        id = hashed(address, ADDRESS_BITS)
         if written != str(id):
             raise MessageError(f"message: the book says that node {written[:40]} is at {address}, which is node {id}")
         known[id] = address
@@ -368,3 +368,60 @@ def _numbers(written: Any) -> Iterable[int]:
     elif isinstance(written, dict):
         for item in written.values():
             yield from _numbers(item)
+
+
+class FileLog:
+    """What a node has published and not seen done, in a file of lines that are only ever added.
+
+    An event is on the disk before `append` returns. What is done is struck out by a further line; opening the file
+    again leaves both out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._pending: dict[str, Event] = {}
+        if path.exists():
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                self._read(path, number, line)
+        kept = path.with_name(path.name + ".new")
+        with kept.open("w", encoding="utf-8") as file:
+            file.writelines(_log_line({"publish": event.id, "body": event.body}) for event in self._pending.values())
+            file.flush()
+            os.fsync(file.fileno())
+        kept.replace(path)
+        self._file = path.open("a", encoding="utf-8")
+
+    def _read(self, path: Path, number: int, line: str) -> None:
+        try:
+            match json.loads(line):
+                case {"publish": str(id), "body": str(body)}:
+                    self._pending[id] = Event(id, body)
+                case {"done": str(id)}:
+                    self._pending.pop(id, None)
+                case _:
+                    raise ValueError("it says neither what was published nor what is done")
+        except ValueError as error:
+            if number < sum(1 for _ in path.open(encoding="utf-8")):  # the last line may have been cut by a crash
+                raise TidingsError(f"{path}, line {number}: {error}; move the file away to begin anew") from None
+
+    def append(self, event: Event) -> None:
+        self._pending[event.id] = event
+        self._write({"publish": event.id, "body": event.body})
+        os.fsync(self._file.fileno())
+
+    def settle(self, event: str) -> None:
+        if self._pending.pop(event, None) is not None:
+            self._write({"done": event})  # if a crash loses this, the event is sent again, and told once
+
+    def pending(self) -> list[Event]:
+        return list(self._pending.values())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, line: dict[str, str]) -> None:
+        self._file.write(_log_line(line))
+        self._file.flush()
+
+
+def _log_line(value: dict[str, str]) -> str:
+    return json.dumps(value, separators=(",", ":")) + "\n"

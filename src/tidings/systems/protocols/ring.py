@@ -3,8 +3,8 @@
 P. Zave, "Reasoning about identifier spaces: How to make Chord correct" (IEEE TSE 2017): a joining node takes the
 successor list of its future predecessor; a successor is adopted only after it has answered, together with its list;
 and *rectify* replaces a predecessor that is dead, which the published `notify` does not. The invariant that makes
-this inductive is in `tidings.simulator.checkers.chord`. A ring grows from one node as well, but the proof begins with
-one more than the length of the successor lists.
+this inductive is in `tidings.systems.protocols.ring_laws`. A ring grows from one node as well, but the proof begins
+with one more than the length of the successor lists.
 
     key k belongs to its successor: the first node clockwise from k on
     fingers      the successors of n + 2^i, each found by a lookup, some each round

@@ -6,6 +6,8 @@ from hashlib import sha1
 
 from tidings.systems.protocols.effects import Id
 
+ADDRESS_BITS = 48  # of the id of a process, which is the hash of its address
+
 
 def between(low: Id, x: Id, high: Id) -> bool:
     """Whether x lies strictly between, clockwise; from an id to itself is once around, which leaves out only itself."""

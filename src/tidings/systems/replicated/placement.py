@@ -13,14 +13,13 @@ import numpy as np
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.interface import EVERYWHERE, Combine, Numbers, Placed, Routed, routed_of
+from tidings.systems.interface import EVERYWHERE, Numbers, Placed, Routed, routed_of
 from tidings.systems.statistics import Statistics
 
 
 @dataclass(frozen=True)
 class View:
     placement: ClassVar[str] = "replicated"
-    combine: ClassVar[Combine] = "any"
 
     partitions: int = 1
     epoch: int = 0
@@ -39,6 +38,9 @@ class View:
 
     def owners(self, keys: Numbers) -> Numbers:
         return np.full(len(keys), EVERYWHERE, np.int64)
+
+    def described(self) -> str:
+        return "nothing"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

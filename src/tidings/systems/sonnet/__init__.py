@@ -1,1 +1,29 @@
-"""Sonnet: XML documents find path queries by digests on a ring (Zhou et al., SIGMOD 2007)."""
+"""Sonnet: XML documents find path queries by digests.
+
+A path query is a digest of its tokens: which ones, and in which order. Queries whose paths begin alike are a group, and
+groups hang below each other by their beginnings; a document goes down from group to group where some path of it
+begins as the group's do. What a digest admits is checked exactly at the end.
+
+A. Zhou et al., "Sonnet: an efficient distributed content-based dissemination broker", SIGMOD 2007.
+
+placement     groups of paths, the share of the documents that offer each, and who owns them
+path_digest   what a query asks for and what a document offers, in 128 bits
+path_groups   groups of paths that begin alike
+paths         queries and documents, one at a time, as nodes understand them
+prefix_ring   a virtual node's place on the ring and in its group
+virtual_node  one subscription, or a placeholder for a group: links up and down, packets
+node          a host of virtual nodes
+messages      what virtual nodes say to each other
+packet_path   the path of one packet through the ring, as text and as a picture
+laws, bugs    what must hold, and nodes that break it
+"""
+
+from tidings.systems.interface import System, Variant
+
+SYSTEM = System(
+    name="sonnet",
+    help="path queries over XML on a prefix ring, by ranks",
+    needs="documents",
+    abilities=("log", "path"),
+    variants={"hashes": Variant("the same, by hashes", {"digests": "hashes"})},
+)

@@ -138,7 +138,7 @@ class Packet(NamedTuple):
     number: int = 0  # as in a cast
 
 
-SONNET_MESSAGES: tuple[type, ...] = (
+MESSAGES: tuple[type, ...] = (
     *CHORD_MESSAGES, Virtual, Refused, ToGroup, NoGroup, Cast, Done, CastFromFirst, First, AskOffer, Offer,
     Register, Registered, Unregister, Row, AskRows, Rows, Packet,
 )  # fmt: skip

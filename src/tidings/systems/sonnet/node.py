@@ -8,11 +8,13 @@ in place before the old one goes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
-from tidings.systems.bluedove.node import MemoryLog, PublicationLog
+from tidings.systems.overlay import EventPath, MemoryLog, Overlay, PublicationLog, Start, World
+from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
     Active,
     Deliver,
@@ -31,6 +33,7 @@ from tidings.systems.protocols.ring import STABILIZE, FoundSuccessor, Leaving, R
 from tidings.systems.protocols.ring_ids import hashed
 from tidings.systems.sonnet.host_requests import Degrade, Linked, NeedGroup, Received, Told, Upgrade
 from tidings.systems.sonnet.messages import (
+    MESSAGES,
     Cast,
     CastFromFirst,
     Done,
@@ -43,7 +46,16 @@ from tidings.systems.sonnet.messages import (
     Unregister,
     Virtual,
 )
-from tidings.systems.sonnet.paths import HOST_BITS, Lineage, Paths, group_digest, host_of, node_bits, zero_lineage
+from tidings.systems.sonnet.paths import (
+    HOST_BITS,
+    RING_BITS,
+    Lineage,
+    Paths,
+    group_digest,
+    host_of,
+    node_bits,
+    zero_lineage,
+)
 from tidings.systems.sonnet.settings import SonnetSettings
 from tidings.systems.sonnet.virtual_node import VirtualNode
 
@@ -91,6 +103,8 @@ class Own:
 class SonnetNode(Dispatching):
     """A host. `paths` says what queries and documents mean."""
 
+    virtual_node: ClassVar[type[VirtualNode]] = VirtualNode
+
     handled_by: ClassVar[dict[type, str]] = {Virtual: "_on_virtual", Refused: "_on_refused"}
 
     def __init__(
@@ -129,7 +143,7 @@ class SonnetNode(Dispatching):
         salt = 0
         while (id := zero_id(lineage, self._id, f"{name} {salt}" if name else "")) in self.virtual:
             salt += 1
-        node = VirtualNode(id, lineage, self.paths, self._random, self.options, number=self._made)
+        node = self.virtual_node(id, lineage, self.paths, self._random, self.options, number=self._made)
         self.virtual[id] = self._numbered[self._made] = node
         self._made += 1
         return node
@@ -242,7 +256,7 @@ class SonnetNode(Dispatching):
     def _filter(self, node: VirtualNode, event: Event, now_ms: int) -> Effects:
         """The upper layer: what the query is exactly satisfied by goes to the user (section 2)."""
         name = self._owner.get(node.id)
-        if name is None or ((name, event.id) in self._filtered and self.options.once_down):
+        if name is None or (name, event.id) in self._filtered:
             return []
         self._filtered[name, event.id] = now_ms
         self.received += 1
@@ -430,3 +444,39 @@ def has_packet(message: Message) -> bool:
         if message is None:
             return False
     return True
+
+
+def _ground(content: Content, settings: SonnetSettings) -> Paths:
+    return Paths(settings.digests)
+
+
+def _make(kind: type[SonnetNode], start: Start[Paths, SonnetSettings]) -> SonnetNode:
+    return kind(start.id, start.random, start.ground, start.settings, log=start.log)
+
+
+def _seat(hosts: Sequence[SonnetNode]) -> None:
+    """Every 0-node on the ring, in its place; there are no others yet."""
+    ring = sorted(host.zero.id for host in hosts)
+    for host in hosts:
+        host.zero.seat(ring)
+
+
+def _event_path(event: str, world: World) -> EventPath:
+    from tidings.systems.sonnet.packet_path import PacketPath  # which looks into nodes
+
+    return PacketPath(event, world)
+
+
+OVERLAY = Overlay(
+    SonnetNode,
+    _make,
+    _ground,
+    _seat,
+    MESSAGES,
+    SonnetSettings(),
+    simulated=SonnetSettings(capacity=1.5, ratio=2.0, id_bits=32),  # so little that nodes degrade and upgrade again
+    wire_bits=RING_BITS,
+    host_of=host_of,
+    least=4,
+    event_path=_event_path,
+)

@@ -35,7 +35,7 @@ assert sum(RANK_BITS) + 1 == ORDER_BITS == MAX_TOKENS * HASH_BITS
 assert CONTENT_BITS + ORDER_BITS + LENGTH_BITS + NODE_BITS == 128
 
 Tokens: TypeAlias = tuple[str, ...]
-Variant: TypeAlias = Literal["ranks", "hashes"]  # of the order: the paper's, or one that tells more apart
+Ordering: TypeAlias = Literal["ranks", "hashes"]  # of the order: the paper's, or one that tells more apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Digest:
         False  # there is more to the query than the kept tokens: its content is that of the whole document
     )
     node: int = 0
-    variant: Variant = "ranks"
+    variant: Ordering = "ranks"
 
     @property
     def length(self) -> int:
@@ -102,7 +102,7 @@ def permutation_at(rank: int, length: int) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def digest_of(tokens: Tokens, variant: Variant = "ranks") -> Digest:
+def digest_of(tokens: Tokens, variant: Ordering = "ranks") -> Digest:
     """The digest of a path, by its first eight tokens; its content is that of all."""
     kept = tokens[:MAX_TOKENS]
     prefixes = [kept[: length + 1] for length in range(len(kept))]
@@ -141,7 +141,7 @@ def to_bits(digest: Digest) -> int:
     return (bits << LENGTH_BITS | digest.length) << NODE_BITS | node
 
 
-def from_bits(bits: int, variant: Variant = "ranks") -> Digest:
+def from_bits(bits: int, variant: Ordering = "ranks") -> Digest:
     """The digest that has these bits."""
     node, bits = bits & ((1 << NODE_BITS) - 1), bits >> NODE_BITS
     length, bits = bits & ((1 << LENGTH_BITS) - 1), bits >> LENGTH_BITS
@@ -172,7 +172,7 @@ def query_tokens(path: XPath) -> Tokens:
     return tokens if value is None else (*tokens, value_token(value))
 
 
-def query_digest(path: XPath, *, node: int = 0, variant: Variant = "ranks") -> Digest:
+def query_digest(path: XPath, *, node: int = 0, variant: Ordering = "ranks") -> Digest:
     """The digest of a path query.
 
     The tokens up to the first `//` or `*`, eight at most, are kept in order, with the value that the last step has to
@@ -263,7 +263,7 @@ def document_paths(document: str | bytes) -> tuple[frozenset[Tokens], frozenset[
     return frozenset(paths), frozenset(names) - {TEXT}
 
 
-def header_of(document: str | bytes, variant: Variant = "ranks") -> Header:
+def header_of(document: str | bytes, variant: Ordering = "ranks") -> Header:
     """The header of a document; raises EventError where it cannot be read."""
     paths, names = document_paths(document)
     entries = frozenset(replace(digest_of(tokens, variant), truncated=False) for tokens in paths)

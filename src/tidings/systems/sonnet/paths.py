@@ -23,8 +23,8 @@ from tidings.systems.sonnet.path_digest import (
     NODE_BITS,
     Digest,
     Header,
+    Ordering,
     Tokens,
-    Variant,
     admits,
     digest_of,
     forwards,
@@ -50,12 +50,12 @@ def host_of(id: Id) -> Id:
     return id & _HOST_MASK
 
 
-def node_bits(variant: Variant) -> int:
+def node_bits(variant: Ordering) -> int:
     """How many bits tell nodes of one group apart: with hashes, one of them says that a query is truncated."""
     return NODE_BITS if variant == "ranks" else NODE_BITS - 1
 
 
-def group_of(id: Id, variant: Variant) -> int:
+def group_of(id: Id, variant: Ordering) -> int:
     """The group of a virtual node."""
     bits = node_bits(variant)
     return id >> (HOST_BITS + bits) << bits
@@ -68,13 +68,13 @@ class Range(NamedTuple):
     high: Id
 
 
-def range_of(group: int, variant: Variant) -> Range:
+def range_of(group: int, variant: Ordering) -> Range:
     low = group << HOST_BITS
     return Range(low, low + (1 << (HOST_BITS + node_bits(variant))))
 
 
 @lru_cache(REMEMBERED)
-def group_digest(group: int, variant: Variant) -> Digest:
+def group_digest(group: int, variant: Ordering) -> Digest:
     """The digest that a group is named by; raises ValueError where it is none."""
     return from_bits(group, variant)
 
@@ -104,11 +104,11 @@ class Lineage:
         return to_bits(replace(self.digest, node=node_digest)) << HOST_BITS | host
 
 
-def zero_lineage(variant: Variant) -> Lineage:
+def zero_lineage(variant: Ordering) -> Lineage:
     return Lineage((), digest_of((), variant))
 
 
-def lineage_of(path: XPath, variant: Variant) -> Lineage:
+def lineage_of(path: XPath, variant: Ordering) -> Lineage:
     """A query that keeps no token hangs below the 0-nodes and is none of them: they do not multicast."""
     digest = query_digest(path, variant=variant)
     kept = query_tokens(path)[:MAX_TOKENS]
@@ -134,7 +134,7 @@ def goes_down(header: Header, node: Digest, child: Digest) -> bool:
 class Paths:
     """What queries and documents mean, worked out once in a process and remembered."""
 
-    def __init__(self, variant: Variant = "ranks") -> None:
+    def __init__(self, variant: Ordering = "ranks") -> None:
         self.variant = variant
         self.query = lru_cache(REMEMBERED)(parse_path)
         self.lineage = lru_cache(REMEMBERED)(self._lineage)

@@ -32,10 +32,9 @@ from tidings.matching.batch_columns import DocumentColumn
 from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.forwarding import Floats
 from tidings.systems.interface import (
     EVERYWHERE,
-    Combine,
+    Floats,
     Numbers,
     Placed,
     Routed,
@@ -63,7 +62,6 @@ class View:
     """The groups that subscriptions are held at, the share of the documents that offer each, and who owns it."""
 
     placement: ClassVar[str] = "sonnet"
-    combine: ClassVar[Combine] = "any"
 
     groups: tuple[Owned, ...]
     rates: Floats
@@ -103,7 +101,7 @@ class View:
         return np.where(everywhere, EVERYWHERE, self.assignment[np.where(everywhere, 0, positions_of(keys))])
 
     def described(self) -> str:
-        """What it divides by, and how evenly."""
+        """Returns what it divides by, and how evenly."""
         if not self.groups:
             return "no path over XML"
         tokens = sum(not group.length for _, group in self.groups)

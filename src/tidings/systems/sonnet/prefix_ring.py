@@ -29,7 +29,7 @@ from tidings.systems.protocols.ring import (
 )
 from tidings.systems.protocols.ring_ids import between
 from tidings.systems.sonnet.messages import Cast, CastFromFirst, Done, First, NoGroup, ToGroup
-from tidings.systems.sonnet.path_digest import Variant
+from tidings.systems.sonnet.path_digest import Ordering
 from tidings.systems.sonnet.paths import HOST_BITS, Lineage, Range, host_of, node_bits, range_of
 
 MAX_LIST = 32  # successors, however few hosts they are on
@@ -79,7 +79,7 @@ class RingMember(ChordNode):
         self._in_doubt = False  # the successor is gone, and whether another has come before the next one is not known
 
     @property
-    def variant(self) -> Variant:
+    def variant(self) -> Ordering:
         return self.digest.variant
 
     @property

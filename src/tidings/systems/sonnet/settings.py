@@ -1,11 +1,12 @@
-"""How Sonnet's nodes are set: periods, limits, and what can be left out to see what it is good for."""
+"""The settings of Sonnet's nodes: periods, limits, and what can be left out to see what it is good for."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from tidings.systems.protocols.ring import ChordSettings
-from tidings.systems.sonnet.paths import RING_BITS
+from tidings.systems.sonnet.path_digest import Ordering
+from tidings.systems.sonnet.paths import HOST_BITS, RING_BITS
 
 
 class SonnetSettings(NamedTuple):
@@ -24,8 +25,5 @@ class SonnetSettings(NamedTuple):
     enters_anywhere: bool = True  # False: every packet enters at the first 0-node
     degrades: bool = True
     chooses: bool = True  # False: the first up-stream that is found is kept
-    places_ancestors: bool = True  # False: a bug, nobody stands for a group that is empty
-    shares_rows: bool = True  # False: a bug, a down-stream group is known to the member it registered with alone
-    once_down: bool = (
-        True  # False: a bug, what came from one's own group goes down-stream as well, and nobody looks twice
-    )
+    digests: Ordering = "ranks"
+    id_bits: int = HOST_BITS  # of a host

@@ -122,7 +122,7 @@ class VirtualNode(RingMember):
         """Copy the group's rows, if there is anybody to copy them from."""
         if self.is_settled or not self.is_linked:
             return []
-        if self.is_only or not self.options.shares_rows:
+        if not self._shares_rows:
             self._settle_without(now_ms)
             return []
         return self._pass_on(AskRows(self._id), now_ms)
@@ -191,8 +191,7 @@ class VirtualNode(RingMember):
     def no_group(self, group: int, payload: Message, now_ms: int) -> Effects:
         if isinstance(payload, AskOffer) and group == self.parent_group and self.upstream is None:
             assert self.parent is not None
-            if self.options.places_ancestors:
-                self.asks.append(NeedGroup(self.parent))
+            self.asks.append(NeedGroup(self.parent))
         return []
 
     def _on_ask_offer(self, sender: Id, message: AskOffer, now_ms: int) -> Effects:
@@ -313,7 +312,7 @@ class VirtualNode(RingMember):
         return row
 
     def _announce(self, group: int, row: Down, member: Id, now_ms: int) -> Effects:
-        if self.is_only or not self.options.shares_rows:
+        if not self._shares_rows:
             row.spread = True
             return []
         # What is not confirmed is announced with every registration: who has a row of long ago would drop it.
@@ -344,9 +343,14 @@ class VirtualNode(RingMember):
         if not message.gone or row.members:
             return []
         del self.down[message.group]
-        return self.cast(message, now_ms) if self.options.shares_rows else []
+        return self.cast(message, now_ms)
 
     # Rows, among the members of the group
+
+    @property
+    def _shares_rows(self) -> bool:
+        """Whether there are others in the group to share rows with."""
+        return not self.is_only
 
     def _on_row(self, sender: Id, message: Row, now_ms: int) -> Effects:
         if message.age_ms >= self.options.expiry_ms:
@@ -399,7 +403,7 @@ class VirtualNode(RingMember):
         self.forget_tellings(now_ms - self.options.expiry_ms)
         sent, self._sent_before = self.packets_sent - self._sent_before, self.packets_sent
         self.load = 0.5 * self.load + 0.5 * sent * 1_000 / self.options.share_ms
-        if not self.options.shares_rows or not self.down or self.is_only or not self.is_settled:
+        if not self._shares_rows or not self.down or not self.is_settled:
             return []
         next_one = self.after_in_group if self.after_in_group is not None else self.first
         return self._tell_rows(next_one, False, now_ms) if next_one is not None else []
@@ -427,7 +431,7 @@ class VirtualNode(RingMember):
         key = (packet.event.id, packet.attempt)
         seen = key in self._seen
         self._seen[key] = now_ms
-        return seen and self.options.once_down
+        return seen
 
     def _send_down(self, message: Packet, now_ms: int) -> Effects:
         header = self.paths.header(message.entries, message.mask)
@@ -457,7 +461,7 @@ class VirtualNode(RingMember):
         if self._has_seen(payload, now_ms):
             return []
         self.asks.append(Received(payload.event))
-        return [] if self.options.once_down else self._send_down(payload, now_ms)
+        return []
 
     # Time, and what came back
 

@@ -22,8 +22,7 @@ from collections.abc import Callable, Hashable
 from itertools import pairwise
 from typing import TypeAlias
 
-from tidings.simulator.checkers.repair import Repair
-from tidings.simulator.world import Violation, World
+from tidings.systems.overlay import Conditions, Law, Repair, Violation, World
 from tidings.systems.protocols.effects import Id
 from tidings.systems.sonnet.node import SonnetNode
 from tidings.systems.sonnet.path_digest import Digest, digest_of, from_bits
@@ -31,11 +30,29 @@ from tidings.systems.sonnet.paths import group_of, host_of
 from tidings.systems.sonnet.virtual_node import VirtualNode
 
 LOOK_MS = 250
+LINKED_MS = 15_000  # some registrations, and a few seconds for each group above that has to be made again
+FORGOTTEN_MS = 16_000  # a row that nobody registers again runs out after 12 s, and what is old goes every 2 s
+MOVED_MS = 4_000  # two registrations: a node that has lost its up-stream finds out by the next one
 
 Flaws: TypeAlias = dict[Hashable, str]
 
 
-class Digests:
+def laws(conditions: Conditions) -> list[Law]:
+    """Returns the laws of Sonnet's prefix ring."""
+    from_ms = 0 if conditions.is_reliable else conditions.calm_ms
+    always: list[Law] = [
+        Digests(),
+        Downwards(),
+        UpStream(),
+        OnceTold(),
+        Mended("IdealRing", ring_flaws, LINKED_MS, at_rest_ms=MOVED_MS, from_ms=from_ms),
+        Mended("Linked", link_flaws, LINKED_MS, at_rest_ms=MOVED_MS, from_ms=from_ms),
+        Mended("Placeholders", placeholder_flaws, FORGOTTEN_MS, at_rest_ms=FORGOTTEN_MS, from_ms=from_ms),
+    ]
+    return [*always, OneLiveSuccessor()] if conditions.is_reliable else always
+
+
+class Digests(Law):
     """Of each virtual node once: its id does not change."""
 
     def __init__(self) -> None:
@@ -59,7 +76,7 @@ class Digests:
                 raise Violation("Digests", f"virtual node {node_id:x} of {id} is not of {tokens}", world.now_ms)
 
 
-class Downwards:
+class Downwards(Law):
     """Of each row once: neither side of it changes."""
 
     def __init__(self) -> None:
@@ -83,7 +100,7 @@ def _follows(above: Digest, below: Digest) -> bool:
     return longer and not above.truncated and below.order[: above.length] == above.order
 
 
-class UpStream:
+class UpStream(Law):
     """Of each pair once."""
 
     def __init__(self) -> None:
@@ -102,7 +119,7 @@ class UpStream:
                 raise Violation("UpStream", what, world.now_ms)
 
 
-class OnceTold:
+class OnceTold(Law):
     """Of deliveries since the last look."""
 
     def __init__(self) -> None:
@@ -118,7 +135,7 @@ class OnceTold:
             self._told.add((subscription, event))
 
 
-class OneLiveSuccessor:
+class OneLiveSuccessor(Law):
     def __init__(self) -> None:
         self._seen: dict[Id, tuple[Id, ...]] = {}
         self._present: set[Id] = set()
@@ -136,15 +153,14 @@ class OneLiveSuccessor:
                         what = f"virtual node {node.id:x} knows nobody after it that is there"
                         raise Violation("OneLiveSuccessor", what, world.now_ms)
 
-
-def may_fail(world: World, id: Id) -> bool:
-    """Zave's operating assumption: the failure leaves every virtual node one after it, which has not left itself."""
-    members = members_of(world)
-    return all(
-        any(successor in members and host_of(successor) != id for successor in node.successors)
-        for node in members.values()
-        if node.host != id
-    )
+    def may_fail(self, world: World, id: Id) -> bool:
+        """Zave's operating assumption: the failure leaves every virtual node one after it, which has not left."""
+        members = members_of(world)
+        return all(
+            any(successor in members and host_of(successor) != id for successor in node.successors)
+            for node in members.values()
+            if node.host != id
+        )
 
 
 def members_of(world: World) -> dict[Id, VirtualNode]:
@@ -200,7 +216,7 @@ def placeholder_flaws(world: World) -> Flaws:
     }
 
 
-class Mended:
+class Mended(Law):
     """A law that is broken for a while whenever nodes come, go or move, and is repaired within a limit.
 
     Nodes move when all is quiet as well, and may when a run ends; but then messages arrive and nobody crashes, and

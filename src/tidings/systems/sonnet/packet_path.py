@@ -12,8 +12,7 @@ from math import cos, pi, sin
 from typing import Any, NamedTuple
 
 from tidings.errors import TidingsError
-from tidings.simulator.run import Run
-from tidings.simulator.trace import Trace
+from tidings.systems.overlay import World
 from tidings.systems.protocols.effects import Id, Message
 from tidings.systems.sonnet.messages import Cast, CastFromFirst, Packet, Virtual
 from tidings.systems.sonnet.node import SonnetNode
@@ -39,23 +38,17 @@ class Place(NamedTuple):
     holder: str  # a subscription, or what else it is
 
 
-class PacketPath(Trace):
-    """A trace that keeps the hops of one event. `follow` gives it the run that it is a trace of."""
+class PacketPath:
+    """Keeps the hops of one event, as the trace of a run tells them."""
 
-    def __init__(self, event: str, inner: Trace | None = None) -> None:
-        super().__init__()
+    def __init__(self, event: str, world: World) -> None:
         self.event = event
         self.hops: list[Hop] = []
         self.told: list[tuple[int, Id, str]] = []
         self.places: dict[Id, Place] = {}
-        self._inner = inner if inner is not None else Trace()
-        self._run: Run | None = None
-
-    def follow(self, run: Run) -> None:
-        self._run = run
+        self._world = world
 
     def message(self, now_ms: int, sender: Id, to: Id, message: Message) -> None:
-        self._inner.message(now_ms, sender, to, message)
         if not isinstance(message, Virtual):
             return
         how, inside = "down", message.payload
@@ -69,20 +62,12 @@ class PacketPath(Trace):
             for id in (message.sender, message.to):
                 self._place(id)
 
-    def undelivered(self, now_ms: int, sender: Id, to: Id, message: Message) -> None:
-        self._inner.undelivered(now_ms, sender, to, message)
-
-    def timer(self, now_ms: int, node: Id, tag: Any) -> None:
-        self._inner.timer(now_ms, node, tag)
-
     def note(self, now_ms: int, what: str, *about: Any) -> None:
-        self._inner.note(now_ms, what, *about)
         if what == "deliver" and about[2] == self.event:
             self.told.append((now_ms, about[0], about[1]))
 
     def _place(self, id: Id) -> None:
-        assert self._run is not None, "a path is followed in a run"
-        host = self._run.world.nodes.get(host_of(id))
+        host = self._world.nodes.get(host_of(id))
         if id in self.places or not isinstance(host, SonnetNode) or id not in host.virtual:
             return
         self.places[id] = place_of(host, host.virtual[id])
@@ -121,8 +106,7 @@ class PacketPath(Trace):
 
     def picture(self) -> str:
         """SVG: the ring of virtual nodes as they are now, and an arrow for each hop."""
-        assert self._run is not None, "a path is followed in a run"
-        hosts = [host for host in self._run.world.nodes.values() if isinstance(host, SonnetNode)]
+        hosts = [host for host in self._world.nodes.values() if isinstance(host, SonnetNode)]
         nodes = {node.id: place_of(host, node) for host in hosts for node in host.virtual.values()} | self.places
         at = {id: _point(number, len(nodes)) for number, id in enumerate(sorted(nodes))}
         parts = [

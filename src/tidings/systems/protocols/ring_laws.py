@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from tidings.simulator.world import Violation, World
+from tidings.systems.overlay import Law, Violation, World
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.ring import ChordNode
 from tidings.systems.protocols.ring_ids import between
 
 
-class RingInvariant:
+class RingInvariant(Law):
     """Looks again only when a successor list or the membership has changed."""
 
     def __init__(self) -> None:
@@ -82,3 +82,10 @@ def may_fail(world: World, id: Id) -> bool:
     return len(principals_of(left.values())) >= enough and all(
         any(successor in left for successor in node.successors) for node in left.values()
     )
+
+
+class OperatingAssumption(Law):
+    """What Zave's proof assumes: no failure leaves a member without a live successor."""
+
+    def may_fail(self, world: World, id: Id) -> bool:
+        return may_fail(world, id)

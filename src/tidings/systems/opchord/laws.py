@@ -9,22 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidings.simulator.checkers.repair import Repair
-from tidings.simulator.world import Violation, World
 from tidings.systems.opchord.lists import touches
 from tidings.systems.opchord.node import OPChordNode
+from tidings.systems.overlay import AtRest, Conditions, Law, Repair, Violation, World
 from tidings.systems.protocols.effects import Id
+from tidings.systems.protocols.ring_laws import OperatingAssumption, RingInvariant, ideal_ring
 
 State = tuple[tuple[Id, ...], frozenset[tuple[int, int]], tuple[tuple[str, bool], ...]]
 
+HANDED_MS = 2_000  # the node that notices a newcomer hands it what it owns
+LISTS_MS = 12_000  # where copies were lost in crashes: owners repeat their walks every 10 s
 WALK_MS = 3_000  # for which the last walk of what is given up may still be under way
+
+
+def laws(conditions: Conditions) -> list[Law]:
+    """Returns the laws of lists on a ring. A node that is cut off is taken for dead, which most do not provide for."""
+    always: list[Law] = [RunsOut(), OperatingAssumption(), AtRest(ideal_ring)]
+    if not conditions.is_reliable:
+        return always
+    return [*always, RingInvariant(), ListsHeld(LISTS_MS if conditions.crashes else HANDED_MS)]
 
 
 def _members_of(world: World) -> dict[Id, OPChordNode]:
     return {id: node for id, node in world.nodes.items() if isinstance(node, OPChordNode) and node.is_member}
 
 
-class ListsHeld:
+class ListsHeld(Law):
     """Looks again only when the membership, somebody's subscriptions, or the keys of somebody's lists have changed."""
 
     def __init__(self, within_ms: int) -> None:
@@ -77,7 +87,7 @@ def _answering(members: dict[Id, OPChordNode], id: Id) -> Id:
     return id
 
 
-class RunsOut:
+class RunsOut(Law):
     """What was given up runs out in time, wherever a copy of it is left."""
 
     def __init__(self) -> None:

@@ -9,16 +9,24 @@ only when everybody has had time to register in it. At rest, all know the same d
 
 from __future__ import annotations
 
-from tidings.simulator.world import Violation, World
 from tidings.systems.clusters.node import ClusterNode
 from tidings.systems.clusters.space import Cells, Cluster, Division
+from tidings.systems.overlay import AtRest, Conditions, Law, Violation, World
 from tidings.systems.protocols.effects import Id
+from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest
+from tidings.systems.protocols.scribe_laws import scribe_laws
 
 Routing = tuple[Division, tuple[Cluster, ...]]
 Holding = tuple[tuple[tuple[Cells, ...], ...], frozenset[Id]]
 
 
-class Registered:
+def laws(conditions: Conditions) -> list[Law]:
+    """Returns the laws of clusters."""
+    found = [*scribe_laws(conditions), AtRest(leaf_sets_at_rest), AtRest(registered_at_rest)]
+    return [*found, Registered()] if conditions.is_reliable else found
+
+
+class Registered(Law):
     """Looks again only when somebody routes by other clusters, or is registered otherwise."""
 
     def __init__(self) -> None:

@@ -9,14 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidings.simulator.checkers.pastry import closest, members_of
-from tidings.simulator.checkers.repair import Repair
-from tidings.simulator.world import Violation, World
 from tidings.systems.digests.node import DigestNode
+from tidings.systems.overlay import NEVER, AtRest, Conditions, Law, Repair, Violation, World
 from tidings.systems.protocols.effects import Id
+from tidings.systems.protocols.pastry_laws import closest, leaf_sets_at_rest, members_of, pastry_laws
+from tidings.systems.protocols.scribe_laws import scribe_laws, trees_at_rest
+
+HOME_MS = 12_000  # subscribers tell home nodes every 5 s, and may find out at the second try that one is gone
 
 
-class InTrees:
+def laws(conditions: Conditions) -> list[Law]:
+    """Returns the laws of digests, by where the exact match is made."""
+    if conditions.variant == "home":
+        kept = KeptAtHome(HOME_MS if conditions.is_reliable else NEVER)
+        found: list[Law] = [*pastry_laws(conditions), kept]
+    else:
+        found = [*scribe_laws(conditions), InTrees()]
+    found += [AtRest(leaf_sets_at_rest), AtRest(trees_at_rest)]
+    return [*found, AtRest(given_up_at_rest)] if conditions.is_reliable else found
+
+
+class InTrees(Law):
     def after(self, world: World, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, DigestNode)
@@ -27,7 +40,7 @@ class InTrees:
                     raise Violation("InTrees", f"{name} of node {id} is not in the group {group}", world.now_ms)
 
 
-class KeptAtHome:
+class KeptAtHome(Law):
     """Looks again only when the membership, or what somebody keeps or has in place, has changed."""
 
     def __init__(self, within_ms: int) -> None:

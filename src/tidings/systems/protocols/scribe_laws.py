@@ -13,14 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidings.simulator.checkers.pastry import approaches, closest, members_of
-from tidings.simulator.checkers.repair import Repair
-from tidings.simulator.world import Violation, World
+from tidings.systems.overlay import NEVER, Conditions, Law, Repair, Violation, World
 from tidings.systems.protocols.effects import Id
+from tidings.systems.protocols.pastry_laws import approaches, closest, members_of, pastry_laws
 from tidings.systems.protocols.scribe import Group, ScribeNode
 
 Part = tuple[Id | None, Id | None, bool, bool, tuple[Id, ...]]
 Flaws = dict[Hashable, str]
+
+TREES_MS = 8_000  # for a tree to be repaired: everybody grafts every 2 s, and a tree is three or four nodes high
+
+
+def scribe_laws(conditions: Conditions) -> list[Law]:
+    """Returns the laws that hold for what is built on Scribe."""
+    return [*pastry_laws(conditions), Trees(TREES_MS if conditions.is_reliable else NEVER)]
 
 
 def _parts(node: ScribeNode) -> dict[Id, Part]:
@@ -35,7 +41,7 @@ def _members_of(world: World) -> dict[Id, ScribeNode]:
     return {id: node for id, node in members_of(world).items() if isinstance(node, ScribeNode)}
 
 
-class Trees:
+class Trees(Law):
     """Looks again only at groups in which something has changed, or at all when the membership has."""
 
     def __init__(self, within_ms: int) -> None:

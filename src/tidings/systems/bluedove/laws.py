@@ -14,16 +14,24 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tidings.simulator.world import Violation, World
 from tidings.systems.bluedove.node import BlueDoveNode
 from tidings.systems.bluedove.segment_table import BEGINNING, END, Segment, spans_touch
+from tidings.systems.overlay import AtRest, Conditions, Law, Violation, World
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.gossip import GossipNode, Member
 
 Owed = tuple[int, tuple[str, Id], int]  # dimension, subscription with its dispatcher, version
 
 
-class Tiles:
+def laws(conditions: Conditions) -> list[Law]:
+    """Returns the laws of gossip and of segments."""
+    always: list[Law] = [Tiles(), VersionsGrow(), AtRest(placed_at_rest)]
+    if not conditions.is_reliable:
+        return always
+    return [*always, OneOwner(), HeldByOwners(), AtRest(given_up_at_rest)]
+
+
+class Tiles(Law):
     def __init__(self) -> None:
         self._seen: dict[Id, int] = {}  # changes of a node's table that were looked at
 
@@ -40,7 +48,7 @@ class Tiles:
                 raise Violation("Tiles", f"node {id}: dimension {dimension} has a gap: {segments}", world.now_ms)
 
 
-class OneOwner:
+class OneOwner(Law):
     """Of a network that is not split: a node that is only cut off is convicted all the same."""
 
     def __init__(self) -> None:
@@ -66,7 +74,7 @@ def _matched_by(node: BlueDoveNode, dimension: int) -> list[Segment]:
     return [one for one in node.table.segments(dimension) if one.owner == node.id and one.ready]
 
 
-class HeldByOwners:
+class HeldByOwners(Law):
     """What a matcher has to hold is worked out anew when its table has changed, or what is in place; and looked for
     after whatever it does."""
 
@@ -106,7 +114,7 @@ class HeldByOwners:
         ]
 
 
-class VersionsGrow:
+class VersionsGrow(Law):
     def __init__(self) -> None:
         self._seen: dict[Id, tuple[GossipNode, dict[Id, Member]]] = {}
 

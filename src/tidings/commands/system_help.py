@@ -1,0 +1,63 @@
+"""Help of the commands that run a published system, made from the systems' records when it is shown.
+
+A command's texts name what follows from the records by a placeholder: reading the records takes a while, which no other
+command should wait for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+WIDTH = 28  # of the column of names
+
+
+class SystemCommand(TyperCommand):
+    """A command whose help has placeholders for the systems, their bugs and their abilities."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.help = _filled(self.help)
+        for parameter in self.params:
+            if hasattr(parameter, "help"):
+                parameter.help = _filled(parameter.help)
+        super().format_help(ctx, formatter)
+
+
+def _filled(text: str | None) -> str:
+    found = text or ""
+    for placeholder, made in (
+        ("%SYSTEMS%", _systems),
+        ("%BUGS%", _bugs),
+        ("%NAMES%", _names),
+        ("%LOG%", lambda: _able("log")),
+        ("%QUEUE%", lambda: _able("queue")),
+        ("%PATH%", lambda: _able("path")),
+    ):
+        if placeholder in found:
+            found = found.replace(placeholder, made())
+    return found
+
+
+def _systems() -> str:
+    from tidings.systems.overlay import overlays
+
+    return "\n".join(f"  {name:<{WIDTH}}{named.help}" for name, named in overlays().items())
+
+
+def _bugs() -> str:
+    from tidings.systems.overlay import overlays
+
+    return "\n".join(f"  {name:<{WIDTH}}{', '.join(named.bugs)}" for name, named in overlays().items())
+
+
+def _names() -> str:
+    from tidings.systems.overlay import overlays
+
+    return ", ".join(overlays())
+
+
+def _able(ability: str) -> str:
+    from tidings.systems.interface import systems
+
+    return ", ".join(name for name, system in systems().items() if ability in system.abilities)

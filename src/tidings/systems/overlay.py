@@ -1,0 +1,319 @@
+"""A system as a network: how its nodes are made, which laws they keep, and which bugs can be planted in them.
+
+A folder of `tidings.systems` whose system runs as nodes has these files, beside `placement.py`:
+
+    node.py       OVERLAY: the class of its nodes, and what they are made from
+    messages.py   MESSAGES: what nodes say to each other
+    laws.py       laws(conditions): what must hold while it runs
+    bugs.py       bugs(variant): nodes that are wrong in one point, each with the law that finds it
+
+Whatever drives the nodes is a `World` to the laws: the simulator is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from random import Random
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+
+from tidings.errors import TidingsError, did_you_mean
+from tidings.systems.interface import System, systems
+from tidings.systems.protocols.content import Content
+from tidings.systems.protocols.effects import Event, Id, Message, Node, PubSubNode
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS
+
+
+class UnknownSystem(TidingsError):
+    """Unknown system or bug name."""
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+class PublicationLog(Protocol):
+    """The events that a node has published and not seen done. It outlives the node."""
+
+    def append(self, event: Event) -> None: ...
+
+    def settle(self, event: str) -> None: ...
+
+    def pending(self) -> list[Event]: ...
+
+
+class MemoryLog:
+    """A log for simulations: the caller keeps it when the node crashes."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, Event] = {}
+
+    def append(self, event: Event) -> None:
+        self._pending[event.id] = event
+
+    def settle(self, event: str) -> None:
+        self._pending.pop(event, None)
+
+    def pending(self) -> list[Event]:
+        return list(self._pending.values())
+
+
+class Settings(Protocol):
+    """The settings of a node: a named tuple."""
+
+    @property
+    def id_bits(self) -> int:
+        """How long the ids of nodes are."""
+        ...
+
+
+N = TypeVar("N", bound=PubSubNode)
+G = TypeVar("G")
+S = TypeVar("S", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Start(Generic[G, S]):
+    """What a node is made from."""
+
+    id: Id
+    random: Random
+    ground: G  # what all nodes of a network share: the placement's View, asked about one filter or event at a time
+    settings: S
+    log: PublicationLog = field(default_factory=MemoryLog)
+
+
+class EventPath(Protocol):
+    """The path of one event through a network: it reads the trace of a run."""
+
+    def message(self, now_ms: int, sender: Id, to: Id, message: Message) -> None: ...
+
+    def note(self, now_ms: int, what: str, *about: Any) -> None: ...
+
+    def tree(self) -> Iterator[str]:
+        """Lines of text: each node below the one that it got the event from."""
+        ...
+
+    def picture(self) -> str:
+        """An SVG picture."""
+        ...
+
+
+@dataclass(frozen=True)
+class Overlay(Generic[N, G, S]):
+    """The nodes of a system, and what they are made from."""
+
+    node: type[N]
+    make: Callable[[type[N], Start[G, S]], N]  # of this class, or of a subclass with a bug
+    ground: Callable[[Content, S], G]
+    seat: Callable[[Sequence[N]], None]  # puts the first nodes of a simulation in their places
+    messages: tuple[type, ...]
+    settings: S  # of a process
+    simulated: S  # of a simulation: nodes meet trouble soon
+    wire_bits: int = ADDRESS_BITS  # of the ids in messages
+    host_of: Callable[[Id], Id] = lambda id: id  # the node that an id in a message belongs to
+    least: int = 3  # nodes that a simulation leaves running
+    event_path: Callable[[str, World], EventPath] | None = None
+
+
+AnyOverlay = Overlay[Any, Any, Any]
+
+
+# ---------------------------------------------------------------------- laws
+
+
+class Violation(AssertionError):
+    """A law is broken: which, when, and by what."""
+
+    def __init__(self, law: str, what: str, now_ms: int) -> None:
+        self.law, self.what, self.now_ms = law, what, now_ms
+        super().__init__(law, what, now_ms)  # all of them, so that it can come from another process
+
+    def __str__(self) -> str:
+        return f"{self.law}: {self.what} (at {self.now_ms} ms)"
+
+
+class Delivery(NamedTuple):
+    at_ms: int
+    node: Id
+    subscription: str
+    event: str
+
+
+class World(Protocol):
+    """What laws see of a network."""
+
+    @property
+    def now_ms(self) -> int: ...
+
+    @property
+    def nodes(self) -> Mapping[Id, Node]: ...
+
+    @property
+    def ready(self) -> Mapping[Id, int]:
+        """Nodes that have joined, and since when."""
+        ...
+
+    @property
+    def active(self) -> Mapping[str, int]:
+        """Subscriptions in place, and since when."""
+        ...
+
+    @property
+    def deliveries(self) -> Sequence[Delivery]: ...
+
+    @property
+    def handled(self) -> tuple[Id, Message] | None:
+        """The message that the node has just handled, and its sender; None after a timer or a call."""
+        ...
+
+
+class Conditions(NamedTuple):
+    """What a run does to its nodes."""
+
+    variant: str = ""  # of the system
+    crashes: bool = True
+    is_reliable: bool = True  # messages arrive: none is lost, and the network is not split
+    calm_ms: int = 0  # when churn, loss and splits are over
+
+
+class Law:
+    """A law: `Violation` is raised where it is broken."""
+
+    def after(self, world: World, id: Id) -> None:
+        """Checks it after every message, timer and refusal that a node has handled."""
+
+    def at_rest(self, world: World) -> None:
+        """Checks it when all is quiet."""
+
+    def may_fail(self, world: World, id: Id) -> bool:
+        """Returns whether a node may fail now: what the law assumes of failures."""
+        return True
+
+
+class AtRest(Law):
+    """A law that holds when all is quiet, and not before."""
+
+    def __init__(self, check: Callable[[World], None]) -> None:
+        self._check = check
+
+    def at_rest(self, world: World) -> None:
+        self._check(world)
+
+
+NEVER = 1 << 60
+
+
+class Repair:
+    """Flaws that are allowed while they are being repaired, each with the time since when, and the limit.
+
+    Nodes that repair themselves are wrong for a while after others came, went or crashed: a law that says "never" of
+    such a flaw would be broken by every crash, and one that looks only at the end would not see a repair that takes too
+    long, or that works only because of another one. So each flaw has a clock of its own, from when it is first seen
+    until it is gone, and a limit that follows from the protocol's periods.
+    """
+
+    def __init__(self, law: str, within_ms: int) -> None:
+        self._law = law
+        self._within_ms = within_ms
+        self._since: dict[Hashable, int] = {}
+        self._what: Mapping[Hashable, str] = {}
+        self._oldest_ms = NEVER
+
+    def found(self, world: World, flaws: Mapping[Hashable, str]) -> None:
+        """Takes these for all flaws that there are now."""
+        since = self._since
+        self._since = {flaw: since.get(flaw, world.now_ms) for flaw in flaws}
+        self._what = flaws
+        self._oldest_ms = min(self._since.values(), default=NEVER)
+        self.unchanged(world)
+
+    def unchanged(self, world: World) -> None:
+        """Takes the flaws to be the same: nothing has happened that could repair one or make another."""
+        self.judge(world, self._within_ms)
+
+    def judge(self, world: World, within_ms: int) -> None:
+        """Raises `Violation` for a flaw that is older than this."""
+        if world.now_ms - self._oldest_ms <= within_ms:
+            return
+        oldest = min(self._since, key=lambda flaw: self._since[flaw])
+        raise Violation(self._law, f"{self._what[oldest]}, since {self._oldest_ms} ms", world.now_ms)
+
+
+class Bug(NamedTuple):
+    """Nodes that are wrong in one point, the law that finds it, and the trouble of a simulation that provokes it."""
+
+    node: type[PubSubNode]
+    law: str
+    trouble: Mapping[str, float] = {}
+    careless: bool = False  # whether nodes fail though laws assume that they do not
+
+
+# ---------------------------------------------------------------------- by name
+
+
+@dataclass(frozen=True)
+class NamedOverlay:
+    """A system that runs as nodes, or a variant of one."""
+
+    system: System
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.system.name}-{self.variant}" if self.variant else self.system.name
+
+    @property
+    def help(self) -> str:
+        return self.system.variants[self.variant].help if self.variant else self.system.help
+
+    @cached_property
+    def overlay(self) -> AnyOverlay:
+        return cast(AnyOverlay, self._module("node").OVERLAY)
+
+    def settings(self, *, simulated: bool = False, **changes: Any) -> Any:
+        """Returns the settings of its nodes."""
+        given: Any = self.overlay.simulated if simulated else self.overlay.settings
+        ours = self.system.variants[self.variant].settings if self.variant else {}
+        return given._replace(**{**ours, **changes})
+
+    def laws(self, conditions: Conditions) -> list[Law]:
+        """Returns the laws that hold under these conditions."""
+        return cast(list[Law], self._module("laws").laws(conditions._replace(variant=self.variant)))
+
+    @cached_property
+    def bugs(self) -> Mapping[str, Bug]:
+        """The bugs that can be planted, by name."""
+        return cast(Mapping[str, Bug], self._module("bugs").bugs(self.variant))
+
+    def bug(self, name: str) -> Bug | None:
+        """Returns the bug of this name; None for no name."""
+        if name and name not in self.bugs:
+            raise UnknownSystem(f"{self.name} has no bug '{name}' to plant; {did_you_mean(name, self.bugs)}")
+        return self.bugs.get(name)
+
+    def _module(self, name: str) -> Any:
+        return import_module(f"{self.system.package}.{name}")
+
+
+def overlays() -> dict[str, NamedOverlay]:
+    """Returns every system that runs as nodes, and every variant of one, by name."""
+    running = [system for system in systems().values() if system.runs_as_nodes]
+    found = [NamedOverlay(system, variant) for system in running for variant in ("", *system.variants)]
+    return {one.name: one for one in found}
+
+
+def overlay_named(name: str) -> NamedOverlay:
+    """Returns the system, or the variant of one, of this name."""
+    known = overlays()
+    if name not in known:
+        raise UnknownSystem(f"there is no system '{name}' that runs as nodes; {did_you_mean(name, known)}")
+    return known[name]
+
+
+def seat_members(nodes: Sequence[Any]) -> None:
+    """Seats nodes that all take their place by knowing the ids of all."""
+    members = sorted(node.id for node in nodes)
+    for node in nodes:
+        node.seat(members)
