@@ -35,6 +35,7 @@ from tidings.model.event import read_events
 from tidings.model.infer import infer_domain
 from tidings.store.log.log_writer import Log
 from tidings.store.mailboxes.notifications import LOG, Notifications
+from tidings.systems.interface import REPLICATED
 
 SECONDS = 25.0  # that the month takes
 APPENDS_PER_SECOND = 20
@@ -96,7 +97,7 @@ def run(
         folder = Path(name)
         with console.status(f"compiling {subscribers:,} subscriptions"):
             table = spark.createDataFrame(_table(here))
-            pipeline.compile(table, folder / "index", domain=domain, placement="replicated", sample=flights)
+            pipeline.compile(table, folder / "index", domain=domain, placement=REPLICATED, sample=flights)
         with (
             Log(folder / "log") as log,
             pipeline.stream(

@@ -127,6 +127,19 @@ class CountsLists(Protocol):
         ...
 
 
+@runtime_checkable
+class CombinesViews(Protocol):
+    """A View made of the Views of several systems, each with channels of its own."""
+
+    @property
+    def parts(self) -> tuple[View, ...]: ...
+
+    @property
+    def bases(self) -> Numbers:
+        """The first channel of each part, and how many there are."""
+        ...
+
+
 AnyView: TypeAlias = View
 
 

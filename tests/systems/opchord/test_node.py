@@ -13,10 +13,10 @@ from tidings.model.domain import Attribute, Domain
 from tidings.simulator.world import Network, World
 from tidings.systems.chord import placement as chord
 from tidings.systems.geometry.coarse_line import Cells
-from tidings.systems.geometry.node_ring import Ring
+from tidings.systems.geometry.node_ring import Arc, Ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.bugs import CountsEverything
-from tidings.systems.opchord.lists import Arc, Conjunction, Lists
+from tidings.systems.opchord.lists import Conjunction, Lists
 from tidings.systems.opchord.messages import Collected
 from tidings.systems.opchord.node import OPChordNode, OPChordSettings
 from tidings.systems.protocols.content import Content

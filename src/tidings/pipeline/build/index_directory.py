@@ -27,6 +27,7 @@ from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import PipelineError
 from tidings.store.formats import INDEX as FORMAT
 from tidings.store.formats import other_format
+from tidings.systems.interface import REPLICATED
 
 SUFFIX = ".tidings"  # of shard files
 CHANGES = "changes"  # the layout of a version that holds only what differs from an earlier one
@@ -216,11 +217,11 @@ def describe_version(directory: IndexDirectory, number: int, known: PublishedVer
         base = known.base
         placed = known.placed if known.placed is not None and known.placed[0] == name else None
     else:
-        layout = directory.layout(at, "replicated")
+        layout = directory.layout(at, REPLICATED)
         if layout is None:
             raise PipelineError(
                 f"index: version {at} in {directory.path} was compiled for another placement; a stream needs it "
-                "compiled with placement='replicated'"
+                f"compiled with placement='{REPLICATED}'"
             )
         base, placed = (at, layout), None
     if name is not None and placed is None:

@@ -40,7 +40,7 @@ from tidings.pipeline.build.subscription_table import (
 )
 from tidings.pipeline.steps.counted_lists import CONJUNCTIONS, list_rows
 from tidings.systems.geometry.key_pairs import distinct_pairs
-from tidings.systems.interface import CountsLists, Numbers, View, place, view_to_dict
+from tidings.systems.interface import REPLICATED, CountsLists, Numbers, View, place, view_to_dict
 from tidings.systems.planner.planner import Plan, Room
 from tidings.systems.sharding import shards_of
 
@@ -112,7 +112,7 @@ class Builder:
 
     def build(self, placement: str, folder: Path, plan: Plan | None) -> Made:
         """Write the shard files of a layout to a folder."""
-        if placement == "replicated":
+        if placement == REPLICATED:
             return self._built(placement, self._replicated(), None, folder)
         if plan is not None and plan.placement == placement:
             view = plan.view

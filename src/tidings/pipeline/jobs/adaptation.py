@@ -40,7 +40,7 @@ from tidings.systems.clusters import placement as clusters
 from tidings.systems.clusters.clustering import boruvka, components, kmeans, neighbours
 from tidings.systems.clusters.groups import Quality, quality
 from tidings.systems.geometry.line_positions import Edges, bounds_in, event_places, has_places
-from tidings.systems.interface import PlacementError, placement_named, systems
+from tidings.systems.interface import PlacementError, View, placement_named, systems
 from tidings.systems.statistics import QUANTILES, Distribution, Statistics
 
 SUBSCRIPTIONS = 20_000  # sampled
@@ -104,9 +104,10 @@ def adapt(
             refused[one] = str(error)
     seconds["views"] = time.perf_counter() - began - seconds["statistics"]
     found: dict[str, Any] = {}
-    if "clusters" in views:
-        views["clusters"], found = clustered_over(ours, statistics, views["clusters"], clusters_wanted)
-        seconds["clusters"] = time.perf_counter() - began - seconds["statistics"] - seconds["views"]
+    for one, view in views.items():
+        views[one], ways = over_whole_table(ours, statistics, view, clusters_wanted)
+        found |= ways
+    seconds["whole table"] = time.perf_counter() - began - seconds["statistics"] - seconds["views"]
     return Adapted(statistics, views, refused, found, seconds)
 
 
@@ -314,6 +315,15 @@ def cut_by_boruvka(micro: MicroClusters, ends: Any, wanted: int) -> npt.NDArray[
     tree = boruvka(len(micro), edges, lengths)
     kept = tree[np.argsort(lengths[tree], kind="stable")][: max(0, len(micro) - wanted)]
     return components(len(micro), edges[kept])
+
+
+def over_whole_table(
+    subscriptions: DataFrame, statistics: Statistics, view: View, wanted: int | None = None
+) -> tuple[View, dict[str, Quality]]:
+    """Returns a View for all subscriptions instead of a sample, if this job can make one: of clusters it can."""
+    if not isinstance(view, clusters.View):
+        return view, {}
+    return clustered_over(subscriptions, statistics, view, wanted)
 
 
 def clustered_over(

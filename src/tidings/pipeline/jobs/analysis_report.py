@@ -110,15 +110,15 @@ def _crowded(found: Analysis) -> RenderableType:
 
 
 def _placing(found: Analysis) -> RenderableType:
-    table = _grid("how to place them", "placement", "by", "reason")
+    table = _grid("how to place them", "by", "attributes", "reason")
     for one in found.indices.chosen:
-        table.add_row("digests", ", ".join(map(path_text, one.paths)), Text(one.reason))
+        table.add_row("index", ", ".join(map(path_text, one.paths)), Text(one.reason))
     if found.indices.left:
         told = f"{found.indices.left:,} subscriptions that no index finds: every event visits them"
-        table.add_row("digests", "(no index)", Text(told))
+        table.add_row("index", "(none)", Text(told))
     suggested = [one for one in found.dimensions if one.suggested]
     for dimension in suggested or found.dimensions[:1]:
-        table.add_row("bluedove", path_text(dimension.path), Text(dimension.reason))
+        table.add_row("dimension", path_text(dimension.path), Text(dimension.reason))
     return table
 
 

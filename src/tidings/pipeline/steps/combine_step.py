@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.match_tasks import with_column, with_lists
 from tidings.systems.geometry.line_positions import ranges
-from tidings.systems.interface import Numbers
+from tidings.systems.interface import REPLICATED, Numbers
 
 Settle = Callable[[pa.RecordBatch, Numbers, Any], tuple[Numbers, Any]]  # (events, rows, numbers found) → (rows, ids)
 
@@ -128,7 +128,7 @@ def _kinds(visit: Any, reads: dict[str, Any]) -> _Kinds:
             raise PipelineError(
                 "match: visits of an event to the partitions of its placement are missing: what came before the match "
                 "gave other events when Spark ran a lost task again; give events that do not depend on chance or time, "
-                "or use placement='replicated'"
+                f"or use placement='{REPLICATED}'"
             )
         starts = np.searchsorted(kind_of_row[looks], np.arange(len(size) + 1))
         return _Kinds(order, looks, starts, carrying, kind_of_row[carrying])

@@ -325,6 +325,6 @@ def enough_memory() -> Iterator[None]:
     except MemoryError as error:
         raise PipelineError(
             f"a Python worker has too little memory for its part of the index ({error}): give workers more "
-            "(spark.executor.pyspark.memory), or each a smaller part (placement='auto', or 'bluedove' with "
-            "more segments)"
+            "(spark.executor.pyspark.memory), or each a smaller part (placement='auto', or one that has "
+            "segments, with more of them)"
         ) from error

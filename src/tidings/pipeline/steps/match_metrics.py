@@ -18,8 +18,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from tidings.matching.matcher import Matcher
 from tidings.pipeline.build.index_directory import Layout
-from tidings.systems.interface import view_from_dict
-from tidings.systems.planned import placement as planned
+from tidings.systems.interface import CombinesViews, view_from_dict
 from tidings.systems.sharding import channel_of_shard
 
 Counts = dict[int, tuple[int, int, int]]  # by shard: lookups, candidates, nanoseconds
@@ -31,8 +30,8 @@ DELTA = -2  # in place of a shard: the files of what was put in since the base w
 def measured_lines(placement: str, layout: Layout, counts: Counts) -> list[str]:
     """Returns what was counted under a placement, a line for each of its classes."""
     view = None if layout.view is None else view_from_dict(layout.view)
-    parts = view.parts if isinstance(view, planned.View) else [view]
-    bases = view.bases if isinstance(view, planned.View) else np.array([0, 1 << 30])
+    parts = view.parts if isinstance(view, CombinesViews) else (view,)
+    bases = view.bases if isinstance(view, CombinesViews) else np.array([0, 1 << 30])
     events = max(1, counts.get(EVENTS, (0, 0, 0))[0])
     lines = []
     for number, part in enumerate(parts):

@@ -47,6 +47,7 @@ from tidings.pipeline.build.index_directory import (
 )
 from tidings.pipeline.build.subscription_table import attributes_read, indexed
 from tidings.pipeline.job_errors import PipelineError
+from tidings.systems.interface import REPLICATED
 
 FOLDED_AT = 20_000  # changed subscriptions at least, and
 FOLDED_SHARE = 2  # one in so many, make it worth writing a new base
@@ -126,7 +127,7 @@ def empty_index(
     digest = hashlib.sha256(f"empty {id_type} {domain.to_json()}".encode()).hexdigest()
     manifest = Manifest(digest, domain.to_dict(), id_type, 0, 0, 0, [], {})
     with opened.staged() as staged:
-        return opened.publish(staged, manifest, "replicated", Layout("replicated", ()), after=after)
+        return opened.publish(staged, manifest, REPLICATED, Layout(REPLICATED, ()), after=after)
 
 
 class IndexChanges:
@@ -193,7 +194,7 @@ class IndexChanges:
             held = self._held = self._current()
             rows = pa.concat_tables([_rows_of(held), _table(held.put_in, held.manifest.id_type)])
             gone = pa.array(held.gone, _TYPES[held.manifest.id_type])
-            layout = self._directory.layout(held.base, "replicated", check=False)
+            layout = self._directory.layout(held.base, REPLICATED, check=False)
             size = layout.bytes if layout is not None and held.shards else 0
             return Snapshot(
                 held.domain, rows, size / max(1, sum(map(len, held.shards))), [*held.shards, held.matcher], gone
@@ -342,8 +343,8 @@ class IndexChanges:
                 name = f"tidings-{held.manifest.fingerprint[:16]}-replicated-{number:05d}{SUFFIX}"
                 shard.save(staged / name)
                 files.append(_listed(staged / name, number, len(shard)))
-            layout = Layout("replicated", tuple(files))
-            number = self._directory.publish(staged, held.manifest, "replicated", layout)
+            layout = Layout(REPLICATED, tuple(files))
+            number = self._directory.publish(staged, held.manifest, REPLICATED, layout)
         return self._read(number)
 
     def _forget(self, current: int) -> None:

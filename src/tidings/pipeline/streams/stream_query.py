@@ -46,6 +46,7 @@ from tidings.pipeline.steps.match_tasks import MatchTask, match_rows, match_visi
 from tidings.pipeline.steps.route_step import RouteTask, routed_to_each
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
 from tidings.pipeline.streams.version_files import VersionFeed
+from tidings.systems.interface import REPLICATED
 
 Trigger = float | Literal["now"]
 TRIGGER_SECONDS = 0.5
@@ -188,7 +189,7 @@ class Stream:
         index = self._versions_in
         domain = Domain.from_json(index.manifest(self._feed.current).domain)
         with told_briefly():
-            version = compile(subscriptions, index.path, domain=domain, placement="replicated").version
+            version = compile(subscriptions, index.path, domain=domain, placement=REPLICATED).version
         self.take_up()
         return version
 
@@ -318,7 +319,7 @@ def _compiled(
     """The directory of an index that has been compiled for these events."""
     if isinstance(subscriptions, Index):
         given = getattr(source, "domain", None) if domain is None else domain
-        subscriptions.compiled_for(frame.schema, None if given is None else domain_of(given), "replicated")
+        subscriptions.compiled_for(frame.schema, None if given is None else domain_of(given), REPLICATED)
     return IndexDirectory(_directory_of(subscriptions))
 
 

@@ -25,16 +25,14 @@ from tidings.pipeline.build.placement_choice import AUTO, Wishes
 from tidings.pipeline.build.shard_building import Builder
 from tidings.pipeline.build.subscription_table import Contents
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.jobs.adaptation import clustered_over, statistics_over
+from tidings.pipeline.jobs.adaptation import over_whole_table, statistics_over
 from tidings.pipeline.streams.index_changes import Base
-from tidings.systems.interface import CountsLists, View, placement_named, view_from_dict, view_to_dict
+from tidings.systems.interface import REPLICATED, CountsLists, View, placement_named, view_from_dict, view_to_dict
 from tidings.systems.planner.planner import Division, Room, estimates, plan
 from tidings.systems.statistics import Statistics
 
 PAYS = 0.9  # of what the View in force costs: a change is work, and estimates are estimates
 SHUFFLE_NS = 40e6  # of a micro-batch that is routed, whatever it holds: another stage of tasks, by estimate
-
-REPLICATED = "replicated"
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,8 @@ def decide(
     """What a table of subscriptions and a history of events ask for."""
     statistics = statistics_over(subscriptions, events, domain)
     found = asked_for(statistics, asked)
-    if found is not None and found.placement == "clusters":  # of all subscriptions, not of a sample
-        found, _ = clustered_over(subscriptions, statistics, found)  # type: ignore[arg-type]
+    if found is not None:
+        found, _ = over_whole_table(subscriptions, statistics, found)
     return weigh(found, in_force, statistics, asked)
 
 

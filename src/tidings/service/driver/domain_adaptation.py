@@ -29,12 +29,12 @@ from tidings.pipeline.build.placement_choice import AUTO, Wishes, executor_cores
 from tidings.pipeline.sinks.mailbox_groups import Made, Regrouping, regroup
 from tidings.pipeline.sources.log_source import read_log
 from tidings.pipeline.streams.index_changes import Base, Snapshot
-from tidings.pipeline.streams.view_change import REPLICATED, Decision, Question, decide, lay_out, made_for
+from tidings.pipeline.streams.view_change import Decision, Question, decide, lay_out, made_for
 from tidings.service.data.data_directory import DomainFiles
 from tidings.service.driver.domain_index import DomainIndex
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import MAX_WAITING, Notifications
-from tidings.systems.interface import View
+from tidings.systems.interface import REPLICATED, View
 from tidings.systems.planner.planner import Room
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tidings.service.data.data_directory import DomainFiles
 from tidings.service.driver.followed_filters import REASONS_KEPT, FollowedFilters
 from tidings.store.catalogue import Catalogue, FilterRow
 from tidings.store.formats import FormatError
-from tidings.systems.interface import View, view_from_dict
+from tidings.systems.interface import REPLICATED, View, view_from_dict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +126,7 @@ class DomainIndex(FollowedFilters):
         if len(rows) < COMPILED_AT:
             return
         table = self._spark.createDataFrame(_table(rows))
-        index = pipeline.compile(table, self.files.index, domain=self.domain, placement="replicated")
+        index = pipeline.compile(table, self.files.index, domain=self.domain, placement=REPLICATED)
         if index.rejected:
             for reject in index.rejects.limit(REASONS_KEPT).collect():
                 self._reject(reject.id, reject.reason)

@@ -22,7 +22,6 @@ from tidings.pipeline.sources.stream_sources import LogEvents
 from tidings.pipeline.sources.version_gate import Gate
 from tidings.pipeline.steps.index_version import NOTHING
 from tidings.pipeline.streams.checkpoint import IDENTITY
-from tidings.pipeline.streams.view_change import REPLICATED
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.data.set_aside import SetAside
 from tidings.service.driver.domain_adaptation import Adapter, Adapting, Pace
@@ -35,6 +34,7 @@ from tidings.store.catalogue import Catalogue, CatalogueBusyError, DomainRow
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.deliveries import DeliveriesError
 from tidings.store.mailboxes.notifications import MAX_WAITING, Notifications, NotificationsError
+from tidings.systems.interface import REPLICATED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

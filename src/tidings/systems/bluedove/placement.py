@@ -45,6 +45,7 @@ from tidings.systems.geometry.line_positions import (
 from tidings.systems.interface import (
     EVERYWHERE,
     POSITION_BITS,
+    REPLICATED,
     Numbers,
     Placed,
     PlacementError,
@@ -299,7 +300,7 @@ def adapt(
     if not chosen:
         raise PlacementError(
             "placement 'bluedove' needs an attribute that filters compare with constants, and there is none; "
-            "use 'replicated'"
+            f"use '{REPLICATED}'"
         )
     edges = tuple(alone[path].edges[0] for path in chosen)
     made = _with_sizes(filters, _uncosted(tuple(chosen), edges, widths, policy))

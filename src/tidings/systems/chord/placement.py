@@ -14,7 +14,7 @@ positions  on a ring of `bits` bits; the successor of a position owns it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from tidings.model.types import Path
 from tidings.systems.geometry.coarse_line import Cells, cells_of, event_values, listed_values
 from tidings.systems.geometry.key_pairs import distinct_hashed
 from tidings.systems.geometry.line_positions import has_places, ranges
-from tidings.systems.geometry.node_ring import Ring, RingView, even_ring, paths_and_ring
+from tidings.systems.geometry.node_ring import Arc, Ring, RingView, even_ring, paths_and_ring
 from tidings.systems.interface import (
     EVERYWHERE,
     Numbers,
@@ -56,6 +56,21 @@ class View(RingView):
     cells: Mapping[Path, Cells] = field(default_factory=dict)  # of the attributes whose ranges are lists of cells
     values_max: int = VALUES_MAX
     epoch: int = 0
+
+    def arcs(self, filters: FilterTable) -> Iterator[tuple[int, int, Arc]]:
+        placed = place(filters, self)
+        assert placed.conjunctions is not None
+        channels, positions = channels_of(placed.keys).tolist(), positions_of(placed.keys).tolist()
+        for box, channel, position in zip(placed.conjunctions.tolist(), channels, positions, strict=True):
+            if channel != self.catch_all:
+                yield box, channel, Arc(position, 0)
+
+    def positions(self, events: EventBatch) -> list[Numbers]:
+        found = []
+        for path in self.paths:
+            numbers, valid = event_values(events, path, self.cells.get(path))
+            found.append(np.where(valid, value_positions(path, numbers, self.ring), null_position(path, self.ring)))
+        return found
 
     def owners(self, keys: Numbers) -> Numbers:
         owners = self.ring.owners(positions_of(keys))
@@ -124,11 +139,7 @@ def place(filters: FilterTable, view: View) -> Placed:
 
 
 def route(events: EventBatch, view: View) -> Routed:
-    keys = []
-    for channel, path in enumerate(view.paths):
-        numbers, valid = event_values(events, path, view.cells.get(path))
-        positions = np.where(valid, value_positions(path, numbers, view.ring), null_position(path, view.ring))
-        keys.append(keys_at(channel, positions))
+    keys = [keys_at(channel, positions) for channel, positions in enumerate(view.positions(events))]
     keys.append(np.full(events.count, keys_at(view.catch_all, np.zeros(1, np.int64))[0]))
     return routed_of(events.count, keys)
 

@@ -49,6 +49,7 @@ from tidings.systems.geometry.line_positions import (
 from tidings.systems.geometry.rtree import RTree, rtree_of
 from tidings.systems.interface import (
     EVERYWHERE,
+    REPLICATED,
     Numbers,
     Placed,
     PlacementError,
@@ -238,7 +239,7 @@ def adapt(
     if not paths:
         raise PlacementError(
             "placement 'clusters' needs an attribute that many filters compare with constants, and there is none; "
-            "use 'replicated'"
+            f"use '{REPLICATED}'"
         )
     edges = tuple(_cut(statistics, path, cells, axes) for path in paths)
     lows, highs = clustered(*boxes_in(filters, paths, edges), edges, clusters or max(8, 4 * partitions), method)

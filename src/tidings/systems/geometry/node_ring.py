@@ -6,15 +6,20 @@ clockwise. A partition of Spark is a node: number i is that of the i-th member.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidings.filter.normal.filter_table import FilterTable
 from tidings.kernels.hashing import hash_numbers
+from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.interface import POSITION_BITS, Numbers, PlacementError, listed
+from tidings.systems.protocols.effects import Id
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +60,15 @@ class Ring:
         return first % len(self.members), np.minimum(last - first + 1, len(self.members))
 
 
+class Arc(NamedTuple):
+    """Positions from `start`, clockwise, over `length`: 0 is a point."""
+
+    start: Id
+    length: int
+
+
 @dataclass(frozen=True, eq=False)
-class RingView:
+class RingView(ABC):
     """What Views with a list for each attribute, on the nodes of a ring, have in common; subscriptions are counted."""
 
     paths: tuple[Path, ...]
@@ -77,6 +89,24 @@ class RingView:
     @property
     def catch_all(self) -> int:
         return len(self.paths)
+
+    @abstractmethod
+    def arcs(self, filters: FilterTable) -> Iterator[tuple[int, int, Arc]]:
+        """Returns where conjunctions lie on the ring: (box, channel, arc), but for those that no list has."""
+        ...
+
+    @abstractmethod
+    def positions(self, events: EventBatch) -> list[Numbers]:
+        """Returns where each event looks: a position for each attribute's list."""
+        ...
+
+    def start_of(self, channel: int) -> int | None:
+        """Returns where the values of a list begin, if they lie on the ring in their order."""
+        return None
+
+    def spacing(self, channel: int) -> float:
+        """Returns how far apart neighbouring values of a list are, if they are at equal distances; else 0."""
+        return 0.0
 
     def list_of(self, channel: int) -> Path | None:
         return self.paths[channel] if channel < len(self.paths) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple, TypeAlias
 
-from tidings.systems.opchord.lists import Arc
+from tidings.systems.geometry.node_ring import Arc
 from tidings.systems.protocols.effects import Event, Id, Name, Within
 from tidings.systems.protocols.ring import CHORD_MESSAGES
 

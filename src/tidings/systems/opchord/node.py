@@ -18,9 +18,9 @@ from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
 from tidings.model.subscription import SubscriptionId, SubscriptionIdCodec
-from tidings.systems.geometry.node_ring import Ring
+from tidings.systems.geometry.node_ring import Arc, Ring, RingView
 from tidings.systems.opchord import placement
-from tidings.systems.opchord.lists import Arc, Lists, RingView, touches
+from tidings.systems.opchord.lists import Lists, touches
 from tidings.systems.opchord.messages import (
     MESSAGES,
     Collect,

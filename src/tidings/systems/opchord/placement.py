@@ -19,7 +19,7 @@ positions  the number of a node: what lies at one node for one attribute is one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -42,7 +42,7 @@ from tidings.systems.geometry.line_positions import (
     ranges,
     segments_of,
 )
-from tidings.systems.geometry.node_ring import Ring, RingView, even_ring, paths_and_ring
+from tidings.systems.geometry.node_ring import Arc, Ring, RingView, even_ring, paths_and_ring
 from tidings.systems.interface import (
     EVERYWHERE,
     Numbers,
@@ -137,6 +137,35 @@ class View(RingView):
     def jumps(self, path: Path) -> bool:
         """Whether there are so many nodes to a value that those between two values are left out."""
         return len(self.ring.members) > self.jump * self.orders[path].count
+
+    def arcs(self, filters: FilterTable) -> Iterator[tuple[int, int, Arc]]:
+        for channel, path in enumerate(self.paths):
+            intervals = filters.intervals.get(path)
+            if intervals is None or not has_places(intervals.type):
+                continue
+            arcs = arcs_of(intervals, self.orders[path], self.ring)
+            for box, start, length in zip(
+                *(part.tolist() for part in (arcs.boxes, arcs.starts, arcs.lengths)), strict=True
+            ):
+                yield box, channel, Arc(start, length)
+
+    def positions(self, events: EventBatch) -> list[Numbers]:
+        return [self._positions(events, path) for path in self.paths]
+
+    def _positions(self, events: EventBatch, path: Path) -> Numbers:
+        order, places = self.orders[path], event_places(events, path)
+        found = order.numbers(places.distinct)
+        numbers = found[places.number] if len(found) else np.zeros(events.count, np.int64)
+        return order.positions(np.where(places.valid, numbers, 0), self.ring)  # NULL lies with the least
+
+    def start_of(self, channel: int) -> int | None:
+        path = self.list_of(channel)
+        return None if path is None else self.orders[path].start
+
+    def spacing(self, channel: int) -> float:
+        path = self.list_of(channel)
+        order = None if path is None else self.orders[path]
+        return self.ring.size / order.count if order is not None and order.before is None else 0.0
 
     def owners(self, keys: Numbers) -> Numbers:
         return np.where(channels_of(keys) == self.catch_all, EVERYWHERE, positions_of(keys))
@@ -247,12 +276,6 @@ def _holders(arcs: Arcs, path: Path, view: View) -> tuple[Numbers, Numbers]:
 
 
 def route(events: EventBatch, view: View) -> Routed:
-    keys = []
-    for channel, path in enumerate(view.paths):
-        order, places = view.orders[path], event_places(events, path)
-        found = order.numbers(places.distinct)
-        numbers = found[places.number] if len(found) else np.zeros(events.count, np.int64)
-        numbers = np.where(places.valid, numbers, 0)
-        keys.append(keys_at(channel, view.ring.owners(order.positions(numbers, view.ring))))
+    keys = [keys_at(channel, view.ring.owners(at)) for channel, at in enumerate(view.positions(events))]
     keys.append(np.full(events.count, keys_at(view.catch_all, np.zeros(1, np.int64))[0]))
     return routed_of(events.count, keys)

@@ -25,5 +25,5 @@ SYSTEM = System(
     help="path queries over XML on a prefix ring, by ranks",
     needs="documents",
     abilities=("log", "path"),
-    variants={"hashes": Variant("the same, by hashes", {"digests": "hashes"})},
+    variants={"hashes": Variant("the same, by hashes", {"ordering": "hashes"})},
 )

@@ -447,7 +447,7 @@ def has_packet(message: Message) -> bool:
 
 
 def _ground(content: Content, settings: SonnetSettings) -> Paths:
-    return Paths(settings.digests)
+    return Paths(settings.ordering)
 
 
 def _make(kind: type[SonnetNode], start: Start[Paths, SonnetSettings]) -> SonnetNode:

@@ -25,5 +25,5 @@ class SonnetSettings(NamedTuple):
     enters_anywhere: bool = True  # False: every packet enters at the first 0-node
     degrades: bool = True
     chooses: bool = True  # False: the first up-stream that is found is kept
-    digests: Ordering = "ranks"
+    ordering: Ordering = "ranks"
     id_bits: int = HOST_BITS  # of a host
