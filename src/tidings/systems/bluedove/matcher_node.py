@@ -37,7 +37,7 @@ from tidings.systems.bluedove.messages import (
     Taken,
 )
 from tidings.systems.bluedove.segment_table import END, Dimensions, Edge, Segment, SegmentTable, spans_touch
-from tidings.systems.protocols.effects import MAX_AHEAD_MS, Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.systems.protocols.effects import MAX_AHEAD_MS, Effects, Event, Handlers, Id, Message, Send, SetTimer, Tag
 from tidings.systems.protocols.gossip import Ack, GossipNode, GossipSettings
 from tidings.systems.protocols.message_codec import MessageError
 
@@ -70,12 +70,6 @@ class _Recovery:
 
 
 class Matcher(GossipNode):
-    handled_by: ClassVar[dict[type, str]] = {
-        Place: "_on_place", Remove: "_on_remove", Match: "_on_match", Noted: "_on_noted", Split: "_on_split",
-        Handover: "_on_handover", HandedOver: "_on_handed_over", TableNews: "_on_table_news", Rebuild: "_on_rebuild",
-        Rebuilt: "_on_rebuilt",
-    }  # fmt: skip
-
     def __init__(self, id: Id, random: Random, dimensions: Dimensions, settings: MatcherSettings, about: str) -> None:
         super().__init__(id, random, settings.gossip, about)
         self.dimensions = dimensions
@@ -518,6 +512,19 @@ class Matcher(GossipNode):
             case Match(event, dimension, dispatcher):
                 return self._answer(dispatcher, Refused(event.id, dimension, ()), now_ms)
         return super().on_undelivered(to, message, now_ms)
+
+    handlers: ClassVar[Handlers] = {
+        Place: _on_place,
+        Remove: _on_remove,
+        Match: _on_match,
+        Noted: _on_noted,
+        Split: _on_split,
+        Handover: _on_handover,
+        HandedOver: _on_handed_over,
+        TableNews: _on_table_news,
+        Rebuild: _on_rebuild,
+        Rebuilt: _on_rebuilt,
+    }
 
 
 def _moved(before: tuple[tuple[float, ...], ...], now: tuple[tuple[float, ...], ...]) -> bool:

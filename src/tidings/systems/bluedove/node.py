@@ -49,6 +49,7 @@ from tidings.systems.protocols.effects import (
     Effects,
     Event,
     Grow,
+    Handlers,
     Id,
     Message,
     Send,
@@ -103,11 +104,6 @@ class _SendAgain(NamedTuple):
 
 class BlueDoveNode(Matcher):
     """A dispatcher, a matcher, or both."""
-
-    handled_by: ClassVar[dict[type, str]] = {
-        Placed: "_on_placed", Taken: "_on_taken", Removed: "_on_removed", Refused: "_on_refused", Done: "_on_done",
-        Notification: "_on_notification", LoadReport: "_on_load", Admit: "_on_admit",
-    }  # fmt: skip
 
     def __init__(
         self,
@@ -425,6 +421,17 @@ class BlueDoveNode(Matcher):
             sending = self._sending.get(message.event.id)
             return self._forward(sending, now_ms) if sending is not None else []
         return super().on_undelivered(to, message, now_ms)
+
+    handlers: ClassVar[Handlers] = {
+        Placed: _on_placed,
+        Taken: _on_taken,
+        Removed: _on_removed,
+        Refused: _on_refused,
+        Done: _on_done,
+        Notification: _on_notification,
+        LoadReport: _on_load,
+        Admit: _on_admit,
+    }
 
 
 DIMENSIONS_MOST = 4  # by which nodes place

@@ -42,6 +42,7 @@ from tidings.systems.protocols.effects import (
     Deliver,
     Effects,
     Event,
+    Handlers,
     Id,
     Message,
     Ready,
@@ -91,10 +92,6 @@ class _Own:
 
 
 class ClusterNode(ScribeNode):
-    handled_by: ClassVar[dict[type, str]] = {
-        AskDivision: "_on_ask_division", Handout: "_on_handout", ClusterNews: "_on_news", ShareDigest: "_on_digest",
-    }  # fmt: skip
-
     def __init__(self, id: Id, random: Random, space: Space, settings: ClusterSettings = ClusterSettings()) -> None:  # noqa: B008
         super().__init__(id, random, settings.scribe)
         self.space = space
@@ -405,6 +402,13 @@ class ClusterNode(ScribeNode):
         for subscription in list(self.own):
             effects += self.unsubscribe(subscription, now_ms)
         return [*effects, *self.cb_notify(), *super().leave(now_ms)]
+
+    handlers: ClassVar[Handlers] = {
+        AskDivision: _on_ask_division,
+        Handout: _on_handout,
+        ClusterNews: _on_news,
+        ShareDigest: _on_digest,
+    }
 
 
 CELLS = 16  # that an axis is cut into: by a domain's declaration, or by statistics

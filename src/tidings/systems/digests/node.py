@@ -18,7 +18,18 @@ from tidings.systems.digests import placement
 from tidings.systems.digests.messages import MESSAGES, HomeNotify, HomePublish, HomeStore, HomeStored
 from tidings.systems.overlay import Overlay, Start, seat_members
 from tidings.systems.protocols.content import Content, GroupKeys
-from tidings.systems.protocols.effects import Active, Deliver, Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.systems.protocols.effects import (
+    Active,
+    Deliver,
+    Effects,
+    Event,
+    Handlers,
+    Id,
+    Message,
+    Send,
+    SetTimer,
+    Tag,
+)
 from tidings.systems.protocols.pastry import PastryRoute, PastrySettings
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS
 from tidings.systems.protocols.scribe import Graft, ScribeNode, ScribeSettings
@@ -50,8 +61,6 @@ class _Own:
 
 
 class DigestNode(ScribeNode):
-    handled_by: ClassVar[dict[type, str]] = {HomeStored: "_on_home_stored", HomeNotify: "_on_home_notify"}
-
     def __init__(self, id: Id, random: Random, keys: GroupKeys, settings: DigestSettings = DigestSettings()) -> None:  # noqa: B008
         super().__init__(id, random, settings.scribe)
         self.keys = keys
@@ -207,6 +216,11 @@ class DigestNode(ScribeNode):
         for subscription in list(self.own):
             effects += self.unsubscribe(subscription, now_ms)
         return [*effects, *super().leave(now_ms)]
+
+    handlers: ClassVar[Handlers] = {
+        HomeStored: _on_home_stored,
+        HomeNotify: _on_home_notify,
+    }
 
 
 def _ground(content: Content, settings: DigestSettings) -> GroupKeys:

@@ -38,7 +38,18 @@ from tidings.systems.opchord.messages import (
 )
 from tidings.systems.overlay import Overlay, Start, seat_members
 from tidings.systems.protocols.content import Content, Record
-from tidings.systems.protocols.effects import Active, Deliver, Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.systems.protocols.effects import (
+    Active,
+    Deliver,
+    Effects,
+    Event,
+    Handlers,
+    Id,
+    Message,
+    Send,
+    SetTimer,
+    Tag,
+)
 from tidings.systems.protocols.message_codec import MessageError
 from tidings.systems.protocols.ring import STABILIZE, ChordNode, ChordSettings, Route
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
@@ -102,11 +113,6 @@ class _Query:
 
 class OPChordNode(ChordNode):
     """A member of the ring that keeps lists, and has clients of its own."""
-
-    handled_by: ClassVar[dict[type, str]] = {
-        Walk: "_on_walk", Stored: "_on_stored", Collected: "_on_collected", CollectFor: "_on_collect_for",
-        Told: "_on_told", Copies: "_on_copies", LastCopies: "_on_last_copies", Uncopy: "_on_uncopy",
-    }  # fmt: skip
 
     def __init__(self, id: Id, lists: Lists, settings: OPChordSettings = OPChordSettings()) -> None:  # noqa: B008
         assert settings.chord.bits == lists.bits, "the ring and the placement have ids of one size"
@@ -572,6 +578,17 @@ class OPChordNode(ChordNode):
         if isinstance(message, CollectFor) and self.is_member:
             return [*effects, *self._on_collect_for(self.id, message, now_ms)]
         return effects
+
+    handlers: ClassVar[Handlers] = {
+        Walk: _on_walk,
+        Stored: _on_stored,
+        Collected: _on_collected,
+        CollectFor: _on_collect_for,
+        Told: _on_told,
+        Copies: _on_copies,
+        LastCopies: _on_last_copies,
+        Uncopy: _on_uncopy,
+    }
 
 
 def ring_overlay(adapt: Callable[..., RingView]) -> Overlay[OPChordNode, Lists, OPChordSettings]:

@@ -130,24 +130,27 @@ class Polled(Protocol):
     def poll(self, subscription: str, limit: int) -> Effects: ...
 
 
+Handlers: TypeAlias = dict[type, Callable[..., Effects]]
+
+
 class Dispatching:
     """Finds the method for a message by its type: one table a class, so that a node is small, and a subclass may add.
 
-    `handled_by` names the methods; a method that a subclass overrides is the one that is called.
+    `handlers` are the methods, a table at the end of the class; one that a subclass overrides is called as overridden.
     """
 
-    handled_by: ClassVar[dict[type, str]] = {}
-    _methods: ClassVar[dict[type, Callable[..., Effects]]] = {}
+    handlers: ClassVar[Handlers] = {}
+    _methods: ClassVar[Handlers] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        merged: dict[type, str] = {}
+        merged: Handlers = {}
         for parent in reversed(cls.__mro__):
-            merged |= parent.__dict__.get("handled_by", {})
-        cls._methods = {kind: getattr(cls, name) for kind, name in merged.items()}
+            merged |= parent.__dict__.get("handlers", {})
+        cls._methods = {kind: getattr(cls, method.__name__) for kind, method in merged.items()}
 
     def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
         return self._methods[type(message)](self, sender, message, now_ms)
 
     def check(self, part: Message, now_ms: int) -> None:
-        """Raise an error where a part of a message from the wire makes no sense; see `PubSubNode.check`."""
+        """Raise an error if a part of a message from the wire makes no sense; see `PubSubNode.check`."""

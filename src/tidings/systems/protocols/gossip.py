@@ -18,6 +18,7 @@ from tidings.systems.protocols.effects import (
     MAX_AHEAD_MS,
     Dispatching,
     Effects,
+    Handlers,
     Id,
     Message,
     Name,
@@ -100,8 +101,6 @@ class Detector:
 
 class GossipNode(Dispatching):
     """A node that knows all others. What they share besides is a subclass's table."""
-
-    handled_by: ClassVar[dict[type, str]] = {Syn: "_on_syn", Ack: "_on_ack"}
 
     def __init__(self, id: Id, random: Random, settings: GossipSettings = GossipSettings(), about: str = "") -> None:  # noqa: B008
         self._id = id
@@ -283,3 +282,8 @@ class GossipNode(Dispatching):
     def admitted(self, by: Id, now_ms: int) -> Effects:
         """This node has joined, through another."""
         return []
+
+    handlers: ClassVar[Handlers] = {
+        Syn: _on_syn,
+        Ack: _on_ack,
+    }

@@ -16,7 +16,18 @@ from collections.abc import Sequence
 from random import Random
 from typing import ClassVar, NamedTuple
 
-from tidings.systems.protocols.effects import Dispatching, Effects, Id, Message, NotMember, Ready, Send, SetTimer, Tag
+from tidings.systems.protocols.effects import (
+    Dispatching,
+    Effects,
+    Handlers,
+    Id,
+    Message,
+    NotMember,
+    Ready,
+    Send,
+    SetTimer,
+    Tag,
+)
 from tidings.systems.protocols.ring_ids import ring_distance
 
 MAX_HOPS = 64
@@ -73,11 +84,6 @@ EXCHANGE, PASTRY_JOIN = "exchange", "pastry join"
 
 class PastryNode(Dispatching):
     """A node that routes. What it routes is a subclass's: `arrived`, `neighbours_changed`."""
-
-    handled_by: ClassVar[dict[type, str]] = {
-        PastryJoin: "_on_join", JoinHints: "_on_hints", AskLeaves: "_on_ask_leaves", LeafSet: "_on_leaf_set",
-        Departing: "_on_departing", PastryRoute: "_on_pastry_route", NotMember: "_on_not_member",
-    }  # fmt: skip
 
     def __init__(self, id: Id, random: Random, settings: PastrySettings = PastrySettings()) -> None:  # noqa: B008
         self._id = id
@@ -362,6 +368,16 @@ class PastryNode(Dispatching):
     def neighbours_changed(self, now_ms: int) -> Effects:
         """The leaf set is another one: keys may have a new closest node."""
         return []
+
+    handlers: ClassVar[Handlers] = {
+        PastryJoin: _on_join,
+        JoinHints: _on_hints,
+        AskLeaves: _on_ask_leaves,
+        LeafSet: _on_leaf_set,
+        Departing: _on_departing,
+        PastryRoute: _on_pastry_route,
+        NotMember: _on_not_member,
+    }
 
 
 def shared_digits(a: Id, b: Id, bits: int, digit_bits: int) -> int:

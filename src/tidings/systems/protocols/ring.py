@@ -25,6 +25,7 @@ from typing import ClassVar, NamedTuple
 from tidings.systems.protocols.effects import (
     Dispatching,
     Effects,
+    Handlers,
     Id,
     Message,
     Name,
@@ -106,11 +107,6 @@ STABILIZE, FINGERS, JOIN, REUNITE = "stabilize", "fingers", "join", "reunite"
 
 class ChordNode(Dispatching):
     """A member of the ring. What is stored and asked there is a subclass's: see the methods without underscore."""
-
-    handled_by: ClassVar[dict[type, str]] = {
-        FindSuccessor: "_on_find", FoundSuccessor: "_on_found", AskState: "_on_ask", State: "_on_state",
-        Notify: "_on_notify", Leaving: "_on_leaving", Route: "_on_route", NotMember: "_on_not_member",
-    }  # fmt: skip
 
     def __init__(self, id: Id, settings: ChordSettings = ChordSettings()) -> None:  # noqa: B008 - immutable
         self._id = id
@@ -446,6 +442,17 @@ class ChordNode(Dispatching):
     def predecessor_changed(self, now_ms: int) -> Effects:
         """The arc of the ring that this node owns is another one."""
         return []
+
+    handlers: ClassVar[Handlers] = {
+        FindSuccessor: _on_find,
+        FoundSuccessor: _on_found,
+        AskState: _on_ask,
+        State: _on_state,
+        Notify: _on_notify,
+        Leaving: _on_leaving,
+        Route: _on_route,
+        NotMember: _on_not_member,
+    }
 
 
 class PublishedChordNode(ChordNode):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from random import Random
 from typing import ClassVar, NamedTuple
 
-from tidings.systems.protocols.effects import Effects, Event, Id, Message, Send, SetTimer, Tag
+from tidings.systems.protocols.effects import Effects, Event, Handlers, Id, Message, Send, SetTimer, Tag
 from tidings.systems.protocols.pastry import PASTRY_MESSAGES, PastryNode, PastryRoute, PastrySettings
 
 MAX_WANTED = 32  # texts that a subtree tells: more are told as "everything"
@@ -81,10 +81,6 @@ class Group:
 
 class ScribeNode(PastryNode):
     """A node with a part in trees. Events for the groups that it is a member of go to `received`."""
-
-    handled_by: ClassVar[dict[type, str]] = {
-        Graft: "_on_graft", Grafted: "_on_grafted", Prune: "_on_prune", Spread: "_on_spread",
-    }  # fmt: skip
 
     def __init__(self, id: Id, random: Random, settings: ScribeSettings = ScribeSettings()) -> None:  # noqa: B008
         super().__init__(id, random, settings.pastry)
@@ -287,3 +283,10 @@ class ScribeNode(PastryNode):
     def passes(self, event: Event, wants: tuple[str, ...] | None) -> bool:
         """Whether a subtree that asks for this wants the event."""
         return True
+
+    handlers: ClassVar[Handlers] = {
+        Graft: _on_graft,
+        Grafted: _on_grafted,
+        Prune: _on_prune,
+        Spread: _on_spread,
+    }

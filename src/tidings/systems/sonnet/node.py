@@ -21,6 +21,7 @@ from tidings.systems.protocols.effects import (
     Dispatching,
     Effects,
     Event,
+    Handlers,
     Id,
     Message,
     Ready,
@@ -104,8 +105,6 @@ class SonnetNode(Dispatching):
     """A host. `paths` says what queries and documents mean."""
 
     virtual_node: ClassVar[type[VirtualNode]] = VirtualNode
-
-    handled_by: ClassVar[dict[type, str]] = {Virtual: "_on_virtual", Refused: "_on_refused"}
 
     def __init__(
         self,
@@ -425,6 +424,11 @@ class SonnetNode(Dispatching):
         horizon = now_ms - self.options.remembered_ms
         self._filtered = {key: at for key, at in self._filtered.items() if at >= horizon}
         return effects
+
+    handlers: ClassVar[Handlers] = {
+        Virtual: _on_virtual,
+        Refused: _on_refused,
+    }
 
 
 def zero_id(lineage: Lineage, host: Id, name: str) -> Id:

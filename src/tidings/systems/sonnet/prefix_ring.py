@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import ClassVar
 
-from tidings.systems.protocols.effects import Effects, Id, Message, Send, SetTimer, Tag
+from tidings.systems.protocols.effects import Effects, Handlers, Id, Message, Send, SetTimer, Tag
 from tidings.systems.protocols.ring import (
     REUNITE,
     ChordNode,
@@ -55,11 +55,6 @@ class _Telling:
 
 class RingMember(ChordNode):
     """A virtual node's place on the ring and in its group. What it is told there is a subclass's."""
-
-    handled_by: ClassVar[dict[type, str]] = {
-        Cast: "_on_cast", Done: "_on_done", CastFromFirst: "_on_cast_from_first", First: "_on_first",
-        NoGroup: "_on_no_group",
-    }  # fmt: skip
 
     def __init__(self, id: Id, lineage: Lineage, random: Random, settings: ChordSettings) -> None:
         super().__init__(id, settings)
@@ -391,3 +386,11 @@ class RingMember(ChordNode):
     def no_group(self, group: int, payload: Message, now_ms: int) -> Effects:
         """What was sent to a group found nobody."""
         return []
+
+    handlers: ClassVar[Handlers] = {
+        Cast: _on_cast,
+        Done: _on_done,
+        CastFromFirst: _on_cast_from_first,
+        First: _on_first,
+        NoGroup: _on_no_group,
+    }

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import ClassVar
 
-from tidings.systems.protocols.effects import Effects, Id, Message, Send, SetTimer, Tag
+from tidings.systems.protocols.effects import Effects, Handlers, Id, Message, Send, SetTimer, Tag
 from tidings.systems.protocols.ring import Notify, Route, State
 from tidings.systems.sonnet.child_group import Down
 from tidings.systems.sonnet.host_requests import Ask, Degrade, Linked, NeedGroup, Received, Told, Upgrade
@@ -54,11 +54,6 @@ REGISTER, SHARE = "register", "share"
 
 
 class VirtualNode(RingMember):
-    handled_by: ClassVar[dict[type, str]] = {
-        AskOffer: "_on_ask_offer", Offer: "_on_offer", Register: "_on_register", Registered: "_on_registered",
-        Unregister: "_on_unregister", AskRows: "_on_ask_rows", Rows: "_on_rows", Packet: "_on_packet", Row: "_on_row",
-    }  # fmt: skip
-
     def __init__(
         self, id: Id, lineage: Lineage, paths: Paths, random: Random, settings: SonnetSettings, *, number: int
     ) -> None:
@@ -532,3 +527,15 @@ class VirtualNode(RingMember):
         if peer is not None and self.down:
             effects += self._tell_rows(peer, False, now_ms)
         return [*effects, *super().leave(now_ms)]
+
+    handlers: ClassVar[Handlers] = {
+        AskOffer: _on_ask_offer,
+        Offer: _on_offer,
+        Register: _on_register,
+        Registered: _on_registered,
+        Unregister: _on_unregister,
+        AskRows: _on_ask_rows,
+        Rows: _on_rows,
+        Packet: _on_packet,
+        Row: _on_row,
+    }
