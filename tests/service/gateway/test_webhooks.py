@@ -179,15 +179,15 @@ def test_what_failed_is_tried_again_when_it_is_due_and_not_at_the_next_look(
     assert len(set(receiver.positions())) == 1
 
 
-def test_a_domain_is_looked_at_for_as_long_as_it_has_webhooks(gateway: Any, receiver: Receiver) -> None:
+def test_a_domain_is_polled_for_as_long_as_it_has_webhooks(gateway: Any, receiver: Receiver) -> None:
     gateway.describe()
     key = f"{gateway.name}.stocks"
     made = [subscribe(gateway, receiver)["id"] for _ in range(2)]
-    looked_at = lambda: key in gateway.context.mailboxes.looked_at  # noqa: E731
-    assert looked_at()
+    polled = lambda: key in gateway.context.watch.polled  # noqa: E731
+    assert polled()
     gateway.client.delete(f"/v1/subscriptions/{made[0]}")
     gateway.client.patch(f"/v1/subscriptions/{made[1]}", json={"delivery": {"mode": "pull"}})
-    until(lambda: not looked_at())
+    until(lambda: not polled())
     again = {"mode": "webhook", "url": receiver.url}
     gateway.client.patch(f"/v1/subscriptions/{made[1]}", json={"delivery": again})
     stocks_positions = gateway.publish_many(1)

@@ -13,6 +13,7 @@ An event's way in:
 
 A notification's way out:
 
+    mailbox_watch        wakes those who wait when the driver has loaded something
     mailbox_reading      what a subscription has waiting, with the texts of the events
     fetching             long polls, acknowledgements, Server-Sent Events
     webhooks             which webhook is sent next, and again after a failure
@@ -33,6 +34,7 @@ Behind them:
 
     gateway_process      the process: options, signals, sockets
     gateway_context      everything that a gateway has open
+    gateway_stores       the stores that are open, and the threads that use them
     gateway_settings     settings, quotas, retention limits
     domain_changes       adds and changes domains
     subscription_changes creates, changes, expires and deletes subscriptions

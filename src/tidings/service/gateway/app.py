@@ -1,4 +1,4 @@
-"""The gateway's application: every route under one roof, with one form of errors.
+"""The gateway's application: every route, with one form of errors.
 
 data = DataDirectory("tidings-data")
 app = create_app(data, Settings())      # an ASGI application; opens its stores when it starts
@@ -10,7 +10,6 @@ import contextlib
 import re
 from collections.abc import AsyncIterator
 from importlib.metadata import version
-from typing import Any, cast
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
@@ -19,12 +18,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidings.errors import TidingsError
 from tidings.service.data.data_directory import DataDirectory
-from tidings.service.gateway import delivery_routes as delivery
-from tidings.service.gateway import domain_routes as domains
-from tidings.service.gateway import filter_routes as filters
-from tidings.service.gateway import health_routes as health
-from tidings.service.gateway import openapi, problems
-from tidings.service.gateway import subscription_routes as subscriptions
+from tidings.service.gateway import (
+    delivery_routes,
+    domain_routes,
+    filter_routes,
+    health_routes,
+    openapi,
+    problems,
+    subscription_routes,
+)
 from tidings.service.gateway.gateway_context import Context, opened_context
 from tidings.service.gateway.gateway_settings import Settings
 from tidings.service.gateway.problems import Problem, problem_of
@@ -34,14 +36,13 @@ _DESCRIPTION = "Content-based publish/subscribe: every event meets the subscript
 
 
 def create_app(data: DataDirectory, settings: Settings | None = None) -> FastAPI:
-    """The application over a data directory, which one gateway at a time has open."""
+    """Returns the application over a data directory, which only one gateway at a time may have open."""
     chosen = settings or Settings()
-    late = _Late()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with opened_context(data, chosen) as context:
-            app.state.context = late.context = context
+            app.state.context = context
             yield
 
     app = openapi.DocumentedApp(
@@ -55,33 +56,16 @@ def create_app(data: DataDirectory, settings: Settings | None = None) -> FastAPI
         redirect_slashes=False,
     )
     openapi.install_docs(app)
-    for routes in (domains, subscriptions, delivery, filters, health):
-        app.include_router(routes.router(cast(Context, late)))
+    for module in (domain_routes, subscription_routes, delivery_routes, filter_routes, health_routes):
+        app.include_router(module.routes)
     problems.install(app)
-    app.add_middleware(_Shortcut, context=cast(Context, late))
-    app.add_middleware(_Doorkeeper, hosts=chosen.hosts)  # the last to be added is the first to be asked
+    app.add_middleware(_PublishShortcut)
+    app.add_middleware(_Doorkeeper, hosts=chosen.hosts)  # the last one added is called first
     return app
 
 
-class _Late:
-    """Stands for the context in routes, which are there before it is open."""
-
-    context: Context
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "context":
-            raise AttributeError("the gateway is not open; run the application with its lifespan")
-        return getattr(self.context, name)
-
-
-def context_of(app: FastAPI) -> Context:
-    context: Any = app.state.context
-    assert isinstance(context, Context)
-    return context
-
-
 class _Doorkeeper:
-    """The first to see a request: turns away those for other hosts, and counts answers."""
+    """The first to see a request: refuses those addressed to other hosts, and counts responses."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
@@ -100,21 +84,19 @@ class _Doorkeeper:
 
         # A page in a browser can send requests to this machine under a name of its own; it cannot choose ours.
         if "*" not in self._hosts and host_of(Headers(scope=scope)) not in self._hosts:
-            refused = Problem(421, "host", "this service is not that of the host in the request; it is started with "
-                              "the names that it goes by")  # fmt: skip
-            await refused.response()(scope, receive, counted)
+            detail = "this service does not serve the host in the request; start it with the names that it has"
+            await Problem(421, "host", detail).response()(scope, receive, counted)
             return
         await self._app(scope, receive, counted)
 
 
-class _Shortcut:
-    """Publishing past the framework: to find its route and call it takes twice as long as all that publishing does."""
+class _PublishShortcut:
+    """Publishes without the framework, whose routing takes twice as long as all that publishing does."""
 
     _PATH = re.compile(r"/v1/domains/([^/]+)/events")
 
-    def __init__(self, app: ASGIApp, context: Context) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
@@ -122,7 +104,7 @@ class _Shortcut:
             await self._app(scope, receive, send)
             return
         try:
-            response = await domains.publish(self._context, Request(scope, receive), found.group(1))
+            response = await domain_routes.publish(Request(scope, receive), found.group(1))
         except (Problem, TidingsError) as error:
             problem = problem_of(error)
             assert problem is not None

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from tidings.model.infer import infer_domain
 from tidings.service.data.data_directory import NAME, domain_key
 from tidings.service.gateway.problems import Problem, missing
 from tidings.service.gateway.request_bodies import Exact, exact_paths
+from tidings.service.gateway.scheduling import FairThreads
 from tidings.service.gateway.tenant_use import TenantUse
 from tidings.store.catalogue import Catalogue, DomainRow, SubscriptionRow
 
@@ -52,10 +52,10 @@ def known(row: DomainRow) -> KnownDomain:
 class KnownDomains:
     """Finds domains by tenant and name."""
 
-    def __init__(self, catalogue: Catalogue, use: TenantUse, executor: Executor) -> None:
+    def __init__(self, catalogue: Catalogue, use: TenantUse, threads: FairThreads) -> None:
         self._catalogue = catalogue
         self._use = use
-        self._executor = executor
+        self._threads = threads
         self._known: OrderedDict[tuple[str, str], KnownDomain] = OrderedDict()
         # One lock for each domain that is being made or changed, so that it is counted once.
         self._changing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -69,7 +69,7 @@ class KnownDomains:
             return found
         if not NAME.fullmatch(name):
             return None
-        row = await self._do(self._catalogue.domain, tenant, name)
+        row = await self._threads.run(self._catalogue.domain, tenant, name)
         return None if row is None else self._remember(known(row))
 
     async def required(self, tenant: str, name: object, *, pointer: str | None = None) -> KnownDomain:
@@ -88,7 +88,7 @@ class KnownDomains:
             if found is not None:
                 return found
             with self._use.made(tenant, "domains"):
-                return self._remember(await self._do(self._infer, tenant, name, events))
+                return self._remember(await self._threads.run(self._infer, tenant, name, events))
 
     def changing(self, tenant: str, name: str) -> asyncio.Lock:
         """A lock to hold while a domain is made or changed. Each domain has its own: no tenant waits for another."""
@@ -107,9 +107,6 @@ class KnownDomains:
     def removed(self, tenant: str, name: str) -> None:
         self._use.give(tenant, "domains")
         self.forget(tenant, name)
-
-    async def _do(self, work: Callable[..., T], *values: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
 
     def _infer(self, tenant: str, name: str, events: Sequence[dict[str, Any]]) -> KnownDomain:
         try:
@@ -143,9 +140,9 @@ DELIVERED = ("active", "suspended", "failed", "expired")  # states in which what
 class KnownSubscriptions:
     """Finds subscriptions by tenant and id."""
 
-    def __init__(self, catalogue: Catalogue, executor: Executor) -> None:
+    def __init__(self, catalogue: Catalogue, threads: FairThreads) -> None:
         self._catalogue = catalogue
-        self._executor = executor
+        self._threads = threads
         self._known: OrderedDict[tuple[str, str], SubscriptionRow] = OrderedDict()
         self._forgotten = 0  # how often: what was read before a change is not remembered after it
 
@@ -154,8 +151,7 @@ class KnownSubscriptions:
         if found is not None or not 0 < len(id) <= MAX_ID or "\0" in id:
             return found
         before = self._forgotten
-        loop = asyncio.get_running_loop()
-        row = await loop.run_in_executor(self._executor, self._catalogue.get, tenant, id)
+        row = await self._threads.run(self._catalogue.get, tenant, id)
         if row is not None and before == self._forgotten:
             self._known[tenant, id] = row
             while len(self._known) > _REMEMBERED_SUBSCRIPTIONS:

@@ -13,24 +13,20 @@ domain's revision; the new definition is written only at the revision that was c
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Domain
 from tidings.service.gateway.catalogue_cache import KnownDomains
 from tidings.service.gateway.driver_lag import Lag
+from tidings.service.gateway.gateway_stores import Stores
 from tidings.service.gateway.problems import Problem, busy
 from tidings.service.gateway.tenant_use import TenantUse
-from tidings.store.catalogue import Catalogue, CatalogueChangedError, DomainRow, FilterRow
-from tidings.store.log.log_reader import LogReader
+from tidings.store.catalogue import CatalogueChangedError, DomainRow, FilterRow
 from tidings.store.log.page_decoding import attribute_columns
 
-T = TypeVar("T")
 _TRIES = 20  # the first checks all filters, the others only those that have changed since
 MAX_CHECKED_EVENTS = 20_000  # that wait to be matched
 MAX_CHECKED_BYTES = 64 << 20
@@ -47,17 +43,14 @@ class _Checked(NamedTuple):
 class DomainChanges:
     """Adds and changes domains."""
 
-    def __init__(
-        self, catalogue: Catalogue, log: LogReader, lag: Lag, domains: KnownDomains, use: TenantUse, storing: Executor,
-        computing: Executor,
-    ) -> None:  # fmt: skip
-        self._catalogue = catalogue
-        self._log = log
+    def __init__(self, stores: Stores, lag: Lag, domains: KnownDomains, use: TenantUse) -> None:
+        self._catalogue = stores.catalogue
+        self._log = stores.reader
+        self._storing = stores.storing
+        self._computing = stores.computing
         self._lag = lag
         self._domains = domains
         self._use = use
-        self._storing = storing
-        self._computing = computing
 
     async def describe(self, tenant: str, described: Domain) -> tuple[DomainRow, bool]:
         """Adds a domain or changes its definition; returns its row, and whether it is new.
@@ -67,14 +60,14 @@ class DomainChanges:
         """
         checked: _Checked | None = None
         for _ in range(_TRIES):
-            before = await _run(self._storing, self._catalogue.domain, tenant, described.name)
+            before = await self._storing.run(self._catalogue.domain, tenant, described.name)
             change = before if before is not None and before.definition != described.to_json() else None
             if change is not None:
-                checked = await _run(self._computing, self._check, change, described, checked)
+                checked = await self._computing.run(self._check, change, described, checked)
             try:
                 async with self._domains.changing(tenant, described.name):
                     if change is not None and checked is not None:
-                        await _run(self._computing, self._check_events, change, described, checked.end)
+                        await self._computing.run(self._check_events, change, described, checked.end)
                     return await self._write(tenant, described, before), before is None
             except CatalogueChangedError:
                 continue
@@ -85,7 +78,7 @@ class DomainChanges:
         put = partial(self._catalogue.put_domain, inferred=False, at_revision=revision)
         try:
             with self._use.made(tenant, "domains") if before is None else nullcontext():
-                return await _run(self._storing, put, tenant, described.name, described.to_json())
+                return await self._storing.run(put, tenant, described.name, described.to_json())
         finally:
             self._domains.forget(tenant, described.name)
 
@@ -138,14 +131,10 @@ def _check_filters(filters: list[FilterRow], described: Domain) -> None:
         place, error = rejects[0]
         others = f", and {len(rejects) - 1} more" if len(rejects) > 1 else ""
         raise _refused(
-            f"the filter of subscription '{filters[place].subscription}'{others} cannot be had with these attributes: "
+            f"the filter of subscription '{filters[place].subscription}'{others} does not fit these attributes: "
             f"{error}; change or delete it first"
         )
 
 
 def _refused(detail: str) -> Problem:
     return Problem(409, "conflict", detail, pointer="/attributes")
-
-
-async def _run(executor: Executor, work: Callable[..., T], *values: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(executor, work, *values)

@@ -21,122 +21,46 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from concurrent.futures import Executor
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tidings.service.gateway.catalogue_cache import DELIVERED, KnownSubscriptions, expect_read_by_subscriber
 from tidings.service.gateway.gateway_metrics import Metrics
-from tidings.service.gateway.gateway_settings import Settings
+from tidings.service.gateway.gateway_stores import Stores
 from tidings.service.gateway.mailbox_reading import Mailboxes, Waiting
+from tidings.service.gateway.mailbox_watch import MailboxWatch
 from tidings.service.gateway.problems import Problem, invalid
 from tidings.service.gateway.security import CONNECTION
 from tidings.store.catalogue import SubscriptionRow
-from tidings.store.mailboxes.deliveries import Deliveries
+
+AckMode: TypeAlias = Literal["client", "auto"]
+
+BUFFERED_BYTES = 64 << 10  # of a stream, in the transport
+_AT_ONCE = 256  # notifications that a stream reads at a time
+_AT_ONCE_BYTES = 256 << 10  # and their bytes, exceeded by one notification at most
+_REDRIVEN = "again:"  # begins the cursor of dead letters that are delivered again
+_RETRY = b"retry: 1000\n\n"
+_KEEP_ALIVE = b": still here\n\n"
+_DELETED = b'event: end\ndata: {"reason":"the subscription was deleted"}\n\n'
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_ABORT_SECONDS = 5.0  # until the server has noticed that a connection is gone
+_logger = logging.getLogger(__name__)
 
 
-class HandingOver:
-    """Hands over what waits."""
-
-    def __init__(
-        self, subscriptions: KnownSubscriptions, mailboxes: Mailboxes, deliveries: Deliveries, metrics: Metrics,
-        settings: Settings, executor: Executor,
-    ) -> None:  # fmt: skip
-        self._subscriptions = subscriptions
-        self._mailboxes = mailboxes
-        self._deliveries = deliveries
-        self._metrics = metrics
-        self._settings = settings
-        self._executor = executor
-        self.closing = False
-
-    def close(self) -> None:
-        """Let requests that wait end: the service stops."""
-        self.closing = True
-        self._mailboxes.nudge_all()
-
-    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
-
-
-_REDRIVEN = "again:"
-
-
-class Pulling(HandingOver):
-    """Hands over what waits to who asks for it."""
-
-    # -- long polls ----------------------------------------------------------------------------------
-
-    async def poll(self, tenant: str, id: str, *, limit: int, wait: float, after: int | None) -> Response:
-        """The next notifications, those not acknowledged first; waits for some where there are none."""
-        deadline = time.monotonic() + wait
-        row = await self._subscriptions.required(tenant, id)
-        expect_read_by_subscriber(row)
-        while True:
-            with self._mailboxes.waiting(row) as woken:
-                cursor, waiting = await self._next(row, limit, after)
-                left = deadline - time.monotonic()
-                if waiting or left <= 0 or self.closing:
-                    self._metrics.delivered("pull", f"{tenant}/{id}", len(waiting))
-                    return _page(waiting, cursor)
-                with self._metrics.polls.track_inprogress():
-                    try:
-                        await asyncio.wait_for(woken.wait(), left)
-                    except TimeoutError:
-                        continue
-            row = await self._subscriptions.required(tenant, id)
-
-    async def _next(self, row: SubscriptionRow, limit: int, after: int | None) -> tuple[str, list[Waiting]]:
-        if row.state not in DELIVERED:
-            return str(await self._do(self._deliveries.cursor, row.key)), []
-        cursor: str
-        waiting: list[Waiting]
-        cursor, waiting = await self._do(self._read, row, limit, after)
-        return cursor, waiting
-
-    def _read(self, row: SubscriptionRow, limit: int, after: int | None) -> tuple[str, list[Waiting]]:
-        if after is None:
-            again = self._mailboxes.redriven(row, min(limit, 100))
-            if again:
-                return redriven_cursor(waiting.position for waiting in again), again
-            after = self._deliveries.cursor(row.key)
-        taken = self._mailboxes.take(row, after, limit)
-        if not taken.waiting and taken.after > after:  # all of it was removed by retention, and is dead
-            self._deliveries.acknowledge(row.key, taken.after)
-        return str(taken.after), taken.waiting
-
-    async def acknowledge(self, tenant: str, id: str, cursor: str, end: int) -> None:
-        """Note that all up to a cursor need not come again."""
-        row = await self._subscriptions.required(tenant, id)
-        expect_read_by_subscriber(row)
-        if cursor.startswith(_REDRIVEN):
-            positions = [read_cursor(part) for part in cursor.removeprefix(_REDRIVEN).split(",")[:1000]]
-            await self._do(self._settle, row.key, positions)
-            self._mailboxes.nudge(row.key)
-            return
-        position = read_cursor(cursor)
-        if position >= end:
-            raise invalid(f"the cursor {position} is beyond the last event", "/cursor")
-        if position >= 0:
-            await self._do(self._mailboxes.acknowledge, row, position)
-            self._mailboxes.nudge(row.key)  # a stream whose window was full has room
-
-    def _settle(self, key: int, positions: list[int]) -> None:
-        for position in positions:
-            self._deliveries.delivered(key, position)
+# -- cursors -----------------------------------------------------------------------------------------
 
 
 def redriven_cursor(positions: Iterable[int]) -> str:
-    """The cursor that acknowledges dead letters that were delivered once more."""
+    """Returns the cursor that acknowledges dead letters that were delivered again."""
     return _REDRIVEN + ",".join(map(str, positions))
 
 
 def read_cursor(text: str, pointer: str = "/cursor") -> int:
-    """The position in a cursor."""
+    """Returns the position in a cursor."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 19) or int(text) < -1:
         raise invalid("this is no cursor; give one that came with notifications", pointer)
@@ -144,7 +68,7 @@ def read_cursor(text: str, pointer: str = "/cursor") -> int:
 
 
 def read_last_event_id(text: str | None) -> int | None:
-    """Where a stream goes on; None where it is a new one."""
+    """Returns where a stream continues; None for a new stream."""
     if text is None or not text.strip():
         return None
     try:
@@ -153,18 +77,7 @@ def read_last_event_id(text: str | None) -> int | None:
         raise Problem(400, "last-event-id", "Last-Event-ID is the id of an event of this stream") from None
 
 
-def _page(waiting: list[Waiting], cursor: str) -> Response:
-    listed = ",".join(f'{{"position":{one.position},{one.member}}}' for one in waiting)
-    return Response(f'{{"notifications":[{listed}],"cursor":"{cursor}"}}', media_type="application/json")
-
-
-AckMode: TypeAlias = Literal["client", "auto"]
-
-_RETRY = b"retry: 1000\n\n"
-_KEEP_ALIVE = b": still here\n\n"
-_DELETED = b'event: end\ndata: {"reason":"the subscription was deleted"}\n\n'
-_AT_ONCE = 256  # notifications that are read at a time
-_AT_ONCE_BYTES = 256 << 10  # and their bytes, and one notification more
+# -- a stream's window -------------------------------------------------------------------------------
 
 
 class Room(NamedTuple):
@@ -197,7 +110,7 @@ class Window:
 
     @property
     def redriven(self) -> frozenset[int]:
-        """The positions of those sent that were dead letters."""
+        """The positions of the dead letters that were sent."""
         return frozenset(self._redriven)
 
     def sent(self, position: int, size: int) -> None:
@@ -227,7 +140,7 @@ class Window:
             self._announced = False
 
     def announcement(self, id: str) -> bytes:
-        """An event that says that the window is full and what to do; empty where it is not, or that was said."""
+        """Returns an event that says that the window is full and what to do; empty if it is not, or that was said."""
         if self._announced or not self.is_full:
             return b""
         self._announced = True
@@ -246,11 +159,11 @@ class _Place:
     """How far a stream has come."""
 
     after: int  # the next notification is after this position
-    cursor: int  # what was acknowledged, here or elsewhere, when it was last looked at
+    cursor: int  # what was acknowledged, here or elsewhere, when it was last read
 
 
 class _Next(NamedTuple):
-    """What a stream is to send."""
+    """What a stream sends next."""
 
     redriven: Sequence[Waiting]
     waiting: Sequence[Waiting]
@@ -259,16 +172,74 @@ class _Next(NamedTuple):
         return len(self.redriven) + len(self.waiting)
 
 
-class Streaming(HandingOver):
-    """Sends what waits to clients that keep a stream open."""
+# -- polls and streams -------------------------------------------------------------------------------
+
+
+class Fetching:
+    """Hands over what waits, to long polls and to streams; both end when the service stops."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        subscriptions: KnownSubscriptions,
+        mailboxes: Mailboxes,
+        watch: MailboxWatch,
+        metrics: Metrics,
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._mailboxes = mailboxes
+        self._watch = watch
+        self._metrics = metrics
+        self._deliveries = stores.deliveries
+        self._settings = stores.settings
+        self._threads = stores.delivering
+        self.closing = False
+
+    def close(self) -> None:
+        """Ends requests that wait: the service stops."""
+        self.closing = True
+        self._watch.nudge_all()
+
+    async def poll(self, tenant: str, id: str, *, limit: int, wait: float, after: int | None) -> Response:
+        """Returns the next notifications, unacknowledged ones first; waits for some if there are none."""
+        deadline = time.monotonic() + wait
+        row = await self._readable(tenant, id)
+        while True:
+            with self._watch.waiting(row) as woken:
+                cursor, waiting = await self._threads.run(self._read, row, limit, after)
+                left = deadline - time.monotonic()
+                if waiting or left <= 0 or self.closing:
+                    self._metrics.delivered("pull", f"{tenant}/{id}", len(waiting))
+                    return _page(waiting, cursor)
+                with self._metrics.polls.track_inprogress(), contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), left)
+            row = await self._subscriptions.required(tenant, id)
+
+    async def acknowledge(self, tenant: str, id: str, cursor: str, end: int) -> None:
+        """Notes that everything up to a cursor need not come again."""
+        row = await self._readable(tenant, id)
+        if cursor.startswith(_REDRIVEN):
+            positions = [read_cursor(part) for part in cursor.removeprefix(_REDRIVEN).split(",")[:1000]]
+            await self._threads.run(self._settle, row.key, positions)
+        else:
+            position = read_cursor(cursor)
+            if position >= end:
+                raise invalid(f"the cursor {position} is beyond the last event", "/cursor")
+            if position >= 0:
+                await self._threads.run(self._mailboxes.acknowledge, row, position)
+        self._watch.nudge(row.key)  # a stream whose window was full has room
 
     async def stream(self, tenant: str, id: str, last: int | None, ack: AckMode) -> AsyncGenerator[bytes, None]:
-        """Notifications for as long as both sides like. What a client names as its last event it has."""
+        """Returns notifications until either side ends it. `last` is the last event that the client has."""
+        row = await self._readable(tenant, id)
+        place = await self._threads.run(self._begin, row, last)
+        self._watch.nudge(row.key)
+        return self._pieces(row, place, ack)
+
+    async def _readable(self, tenant: str, id: str) -> SubscriptionRow:
         row = await self._subscriptions.required(tenant, id)
         expect_read_by_subscriber(row)
-        place = await self._do(self._begin, row, last)
-        self._mailboxes.nudge(row.key)
-        return self._pieces(row, place, ack)
+        return row
 
     async def _pieces(self, row: SubscriptionRow, place: _Place, ack: AckMode) -> AsyncGenerator[bytes, None]:
         settings, key = self._settings, row.key
@@ -277,15 +248,15 @@ class Streaming(HandingOver):
         try:
             yield _RETRY
             while not self.closing:
-                with self._mailboxes.waiting(row) as woken:
+                with self._watch.waiting(row) as woken:
                     next_ = _Next((), ())
                     if row.state in DELIVERED:
-                        next_ = await self._do(self._next, row, place, window)
+                        next_ = await self._threads.run(self._next, row, place, window)
                     if piece := _piece(next_, window):
                         yield piece
                         self._metrics.delivered("sse", f"{row.tenant}/{row.id}", len(next_))
                         if ack == "auto":
-                            await self._do(self._received, row, next_)
+                            await self._threads.run(self._received, row, next_)
                             window.clear()
                     if announced := window.announcement(row.id):
                         yield announced
@@ -302,17 +273,36 @@ class Streaming(HandingOver):
         finally:
             self._metrics.streams.dec()
 
-    # -- in threads ----------------------------------------------------------------------------------
+    # -- in threads: polls ---------------------------------------------------------------------------
+
+    def _read(self, row: SubscriptionRow, limit: int, after: int | None) -> tuple[str, list[Waiting]]:
+        if row.state not in DELIVERED:
+            return str(self._deliveries.cursor(row.key)), []
+        if after is None:
+            again = self._mailboxes.redriven(row, min(limit, 100))
+            if again:
+                return redriven_cursor(waiting.position for waiting in again), again
+            after = self._deliveries.cursor(row.key)
+        taken = self._mailboxes.take(row, after, limit)
+        if not taken.waiting and taken.after > after:  # all of it was removed by retention, and is dead
+            self._deliveries.acknowledge(row.key, taken.after)
+        return str(taken.after), taken.waiting
+
+    def _settle(self, key: int, positions: list[int]) -> None:
+        for position in positions:
+            self._deliveries.delivered(key, position)
+
+    # -- in threads: streams -------------------------------------------------------------------------
 
     def _begin(self, row: SubscriptionRow, last: int | None) -> _Place:
-        """Where a stream begins: after what was acknowledged, or before that where its client says it has less."""
+        """Returns where a stream begins: after what was acknowledged, or earlier if its client says it has less."""
         if last is not None:
             self._mailboxes.acknowledge(row, last)
         cursor = self._deliveries.cursor(row.key)
         return _Place(cursor if last is None else min(last, cursor), cursor)
 
     def _next(self, row: SubscriptionRow, place: _Place, window: Window) -> _Next:
-        """What there is room for, after what was sent and what was acknowledged meanwhile, here or elsewhere."""
+        """Returns what there is room for, after what was sent and what was acknowledged here or elsewhere."""
         cursor = self._deliveries.cursor(row.key)
         if cursor > place.cursor:
             place.cursor, place.after = cursor, max(place.after, cursor)
@@ -322,20 +312,19 @@ class Streaming(HandingOver):
         left = Room(room.notifications - len(again), room.bytes - sum(len(one.text) for one in again))
         if min(left) <= 0:
             return _Next(again, ())
-        taken = self._mailboxes.take(
-            row, place.after, min(_AT_ONCE, left.notifications), min(_AT_ONCE_BYTES, left.bytes)
-        )  # fmt: skip
+        notifications, size = min(_AT_ONCE, left.notifications), min(_AT_ONCE_BYTES, left.bytes)
+        taken = self._mailboxes.take(row, place.after, notifications, size)
         place.after = taken.after
         if place.after > cursor and not taken.waiting and not len(window):  # what lies between is dead
             self._deliveries.acknowledge(row.key, place.after)
         return _Next(again, taken.waiting)
 
     def _redriven(self, row: SubscriptionRow, window: Window) -> list[Waiting]:
-        """Dead letters that are to be delivered once more, and were not sent on this stream."""
+        """Returns dead letters to be delivered again that were not sent on this stream."""
         sent = window.redriven
         limit = len(sent) + _AT_ONCE
         wanted = self._deliveries.redriven(row.key, limit=limit)
-        known_to = wanted[-1] if len(wanted) == limit else None  # what lies beyond was not asked for
+        known_to = wanted[-1] if len(wanted) == limit else None  # what lies beyond was not read
         for position in sent.difference(wanted):
             if known_to is None or position < known_to:
                 window.settled(position)
@@ -344,14 +333,18 @@ class Streaming(HandingOver):
         return self._mailboxes.redriven_at(row, new, min(_AT_ONCE_BYTES, room.bytes)) if room.bytes else []
 
     def _received(self, row: SubscriptionRow, sent: _Next) -> None:
-        for one in sent.redriven:
-            self._deliveries.delivered(row.key, one.position)
+        self._settle(row.key, [one.position for one in sent.redriven])
         if sent.waiting:
             self._deliveries.acknowledge(row.key, sent.waiting[-1].position)
 
 
+def _page(waiting: list[Waiting], cursor: str) -> Response:
+    listed = ",".join(f'{{"position":{one.position},{one.member}}}' for one in waiting)
+    return Response(f'{{"notifications":[{listed}],"cursor":"{cursor}"}}', media_type="application/json")
+
+
 def _piece(next_: _Next, window: Window) -> bytes:
-    """What there is to send, noted as sent."""
+    """Returns what there is to send, and notes it as sent."""
     pieces = []
     for one in next_.redriven:
         pieces.append(_event(one, redriven=True))
@@ -363,34 +356,35 @@ def _piece(next_: _Next, window: Window) -> bytes:
 
 
 def _event(one: Waiting, *, redriven: bool = False) -> bytes:
-    # The log keeps each text in one line; a carriage return would end a line of the stream, and in JSON is but a space.
+    # The log keeps each text in one line. A carriage return would end a line of the stream, and in JSON is a space.
     member = one.member.replace("\r", " ")
-    # What is redriven lies behind the cursor. It has no id, which would send a client that reconnects back there.
+    # What is redriven lies before the cursor. It has no id, which would send a client that reconnects back there.
     id_ = "" if redriven else f"id: {one.position}\n"
     cursor = f',"cursor":"{redriven_cursor([one.position])}"' if redriven else ""
     return f'{id_}event: notification\ndata: {{"position":{one.position},{member}{cursor}}}\n\n'.encode()
 
 
-BUFFERED_BYTES = 64 << 10  # of a stream, in the transport
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-_ABORT_SECONDS = 5.0  # until the server has noticed that a connection is gone
-_logger = logging.getLogger(__name__)
-
-
 class EventStream(StreamingResponse):
-    """Sends pieces for as long as there are any and the client reads them."""
+    """Sends pieces while there are any and the client reads them; disconnects a client that reads nothing.
+
+    An HTTP server buffers what a client does not read, and closes a connection only when all of that is sent: one whose
+    client never reads would stay open forever. Here the next piece is taken when the socket has the one before, so that
+    one piece is in memory and at most `BUFFERED_BYTES` of it in the transport.
+    """
+
+    media_type = "text/event-stream"
 
     def __init__(self, pieces: AsyncGenerator[bytes, None], *, name: str, write_seconds: float) -> None:
-        super().__init__(pieces, headers=_HEADERS, media_type="text/event-stream")
+        super().__init__(pieces, headers=_HEADERS)
         self._pieces = pieces
         self._name = name
         self._seconds = write_seconds
         self._transport: asyncio.Transport | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._transport = getattr(scope.get(CONNECTION), "transport", None)  # of our own server alone
+        self._transport = getattr(scope.get(CONNECTION), "transport", None)  # only our own server has it
         if self._transport is not None:
-            self._transport.set_write_buffer_limits(high=1, low=0)  # what is written waits until the socket has it all
+            self._transport.set_write_buffer_limits(high=1, low=0)  # a write waits until the socket has it all
         await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
@@ -402,16 +396,14 @@ class EventStream(StreamingResponse):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _written(self, send: Send, piece: bytes) -> bool:
-        """Whether the socket has a piece."""
+        """Whether the socket has taken a piece."""
         parts = [piece[at : at + BUFFERED_BYTES] for at in range(0, len(piece), BUFFERED_BYTES)]
         try:
-            for part in (*parts, b""):  # to send waits for what was sent before
+            for part in (*parts, b""):  # a send waits for what was sent before
                 async with asyncio.timeout(self._seconds):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except TimeoutError:
-            _logger.warning(
-                "the stream of %s is broken off: its client has read nothing for %g s", self._name, self._seconds
-            )
+            _logger.warning("stream of %s closed: its client has read nothing for %g s", self._name, self._seconds)
             await self._abort()
             return False
         return self._transport is None or not self._transport.is_closing()

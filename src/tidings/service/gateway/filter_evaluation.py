@@ -43,7 +43,7 @@ class CurrentMatches:
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # of domains
         self._changing = threading.Lock()  # over these two, and held for no work
 
-    def ask(
+    def of(
         self, known: KnownDomain, event: dict[str, Any], position: int, limit: int
     ) -> tuple[list[str], list[Explanation]]:
         """Ids of the subscriptions that an event goes to; and of those that it nearly goes to, why not.

@@ -20,7 +20,7 @@ from tidings.model.infer import infer_domain
 from tidings.service.data.data_directory import parts_of_key, read_json
 from tidings.service.gateway import openapi
 from tidings.service.gateway.api_models import BacktestBody, FilterTestBody
-from tidings.service.gateway.gateway_context import Context
+from tidings.service.gateway.gateway_context import Context, caller
 from tidings.service.gateway.problems import Problem, invalid, missing
 from tidings.service.gateway.publishing import misfit
 from tidings.store.catalogue import JobRow
@@ -29,91 +29,91 @@ from tidings.store.log.log_errors import LogRangeError
 BACKTEST = "backtest"
 NEAR = 5  # subscriptions that nearly matched, as reported with an event
 
+routes = APIRouter(prefix="/v1", tags=["filters"])
 
-def router(context: Context) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["filters"])
-    adding = asyncio.Lock()  # so that nobody has one more than is counted
 
-    @routes.post(
-        "/filters:test",
-        summary="What a filter makes of one event, and why",
-        openapi_extra=openapi.body(FilterTestBody),
-        responses=openapi.answers(413, 415),
-    )
-    async def test(request: Request) -> Response:
-        tenant = await context.tokens.tenant(request)
-        body = await context.read(request, tenant, FilterTestBody)
-        if body.domain is not None:
-            domain = (await context.domains.required(tenant, body.domain, pointer="/domain")).domain
-        else:
-            try:
-                domain = infer_domain([body.event])
-            except DomainError as error:
-                raise invalid(str(error), "/event") from None
-        return await context.ask(_test, body.filter, body.event, domain)
-
-    @routes.post(
-        "/filters:backtest", summary="What a filter would have delivered of the past, on Spark",
-        openapi_extra=openapi.body(BacktestBody),
-        responses=openapi.answers(413, 415, _200="The answer", _202="Under way: ask at Location"),
-    )  # fmt: skip
-    async def backtest(request: Request) -> Response:
-        tenant = await context.tokens.tenant(request)
-        body = await context.read(request, tenant, BacktestBody)
-        known = await context.domains.required(tenant, body.domain, pointer="/domain")
-        await context.ask(parse_filter, body.filter, known.domain)
-        wanted: dict[str, Any] = {"domain": known.row.name, "filter": body.filter}
-        for name, place in (("from", body.first), ("to", body.end)):
-            if place is not None:
-                wanted[name] = await context.ask(_position_of, context, place)
-        if wanted.get("from", 0) > wanted.get("to", 1 << 62):
-            raise invalid("the end is before the beginning", "/to")
-        if body.compare is not None:
-            wanted["against"] = await _filter_of(context, tenant, body.compare, known.row.name)
-        async with adding:
-            context.use.note(tenant, "backtests", await context.ask(backtests_under_way, context, tenant))
-            context.use.expect_below(tenant, "backtests")
-            job = await context.ask(context.catalogue.add_job, BACKTEST, tenant, wanted)
-        return await _answered(context, tenant, job, context.settings.backtest_wait_seconds)
-
-    @routes.get(
-        "/jobs/{id}", summary="The answer to a backtest", tags=["filters"],
-        responses=openapi.answers(_200="The answer", _202="Under way: ask again"),
-    )  # fmt: skip
-    async def job(request: Request, id: str) -> Response:
-        tenant = await context.tokens.tenant(request)
-        return await _answered(context, tenant, id, 0.0)
-
-    @routes.get(
-        "/events/{position}/matches", summary="Which subscriptions an event matches now, and which it nearly matches",
-        tags=["events"],
-        responses=openapi.answers(),
-    )  # fmt: skip
-    async def matches(request: Request, position: str) -> Response:
-        tenant = await context.tokens.tenant(request)
-        if not (position.isascii() and position.isdigit() and len(position) < 19):
-            raise missing("event", position)
+@routes.post(
+    "/filters:test",
+    summary="What a filter makes of one event, and why",
+    openapi_extra=openapi.body(FilterTestBody),
+    responses=openapi.answers(413, 415),
+)
+async def test(request: Request) -> Response:
+    context, tenant = await caller(request)
+    body = await context.read(request, tenant, FilterTestBody)
+    if body.domain is not None:
+        domain = (await context.domains.required(tenant, body.domain, pointer="/domain")).domain
+    else:
         try:
-            logged = await context.ask(context.reader.event, int(position))
-        except LogRangeError:
-            raise missing("event", position) from None
-        owner, name = parts_of_key(logged.domain)
-        known = await context.domains.find(owner, name) if owner == tenant else None
-        if known is None:
-            raise missing("event", position)
-        matched, near = await context.compute(context.matching.ask, known, logged.event, logged.position, NEAR)
-        nearly = [{"subscription": miss.subscription, "failing": miss.failing, "text": str(miss)} for miss in near]
-        text = texts_of([logged.event])[0]
-        told = json.dumps({"matched": matched, "nearly": nearly}, ensure_ascii=False)
-        return Response(
-            f'{{"position":{logged.position},"event":{text},{told[1:]}', media_type="application/json"
-        )  # fmt: skip
+            domain = infer_domain([body.event])
+        except DomainError as error:
+            raise invalid(str(error), "/event") from None
+    return await context.ask(_test, body.filter, body.event, domain)
 
-    return routes
+
+@routes.post(
+    "/filters:backtest",
+    summary="What a filter would have delivered in the past, on Spark",
+    openapi_extra=openapi.body(BacktestBody),
+    responses=openapi.answers(413, 415, _200="The result", _202="Under way: ask at Location"),
+)
+async def backtest(request: Request) -> Response:
+    context, tenant = await caller(request)
+    body = await context.read(request, tenant, BacktestBody)
+    known = await context.domains.required(tenant, body.domain, pointer="/domain")
+    await context.ask(parse_filter, body.filter, known.domain)
+    wanted: dict[str, Any] = {"domain": known.row.name, "filter": body.filter}
+    for name, place in (("from", body.first), ("to", body.end)):
+        if place is not None:
+            wanted[name] = await context.ask(_position_of, context, place)
+    if wanted.get("from", 0) > wanted.get("to", 1 << 62):
+        raise invalid("the end is before the beginning", "/to")
+    if body.compare is not None:
+        wanted["against"] = await _filter_of(context, tenant, body.compare, known.row.name)
+    async with context.adding_jobs:
+        context.use.note(tenant, "backtests", await context.ask(backtests_under_way, context, tenant))
+        context.use.expect_below(tenant, "backtests")
+        job = await context.ask(context.catalogue.add_job, BACKTEST, tenant, wanted)
+    return await _result(context, tenant, job, context.settings.backtest_wait_seconds)
+
+
+@routes.get(
+    "/jobs/{id}",
+    summary="The result of a backtest",
+    responses=openapi.answers(_200="The result", _202="Under way: ask again"),
+)
+async def job(request: Request, id: str) -> Response:
+    context, tenant = await caller(request)
+    return await _result(context, tenant, id, 0.0)
+
+
+@routes.get(
+    "/events/{position}/matches",
+    summary="Which subscriptions an event matches now, and which it nearly matches",
+    tags=["events"],
+    responses=openapi.answers(),
+)
+async def matches(request: Request, position: str) -> Response:
+    context, tenant = await caller(request)
+    if not (position.isascii() and position.isdigit() and len(position) < 19):
+        raise missing("event", position)
+    try:
+        logged = await context.ask(context.reader.event, int(position))
+    except LogRangeError:
+        raise missing("event", position) from None
+    owner, name = parts_of_key(logged.domain)
+    known = await context.domains.find(owner, name) if owner == tenant else None
+    if known is None:
+        raise missing("event", position)
+    matched, near = await context.compute(context.matches.of, known, logged.event, logged.position, NEAR)
+    nearly = [{"subscription": miss.subscription, "failing": miss.failing, "text": str(miss)} for miss in near]
+    text = texts_of([logged.event])[0]
+    found = json.dumps({"matched": matched, "nearly": nearly}, ensure_ascii=False)
+    return Response(f'{{"position":{logged.position},"event":{text},{found[1:]}', media_type="application/json")
 
 
 def backtests_under_way(context: Context, tenant: str) -> int:
-    """How many backtests of a tenant the driver has not answered."""
+    """Returns how many backtests of a tenant the driver has not finished."""
     jobs = [job.id for job in context.catalogue.open_jobs() if (job.kind, job.tenant) == (BACKTEST, tenant)]
     return sum(not context.data.answer(id).exists() for id in jobs)
 
@@ -139,21 +139,6 @@ async def _filter_of(context: Context, tenant: str, id: str, domain: str) -> str
     return row.filter
 
 
-async def _answered(context: Context, tenant: str, id: str, wait: float) -> Response:
-    """The answer to a job, as soon as it is there; 202 where it takes longer than somebody waits."""
-    deadline = asyncio.get_running_loop().time() + wait
-    while True:
-        row: JobRow | None = await context.ask(_closed, context, id, tenant)
-        if row is None or row.kind != BACKTEST:
-            raise missing("job", id)
-        if row.closed is not None:
-            return _told(row)
-        left = deadline - asyncio.get_running_loop().time()
-        if left <= 0 or context.pulling.closing:
-            return JSONResponse({"job": id, "state": "under way"}, 202, {"Location": f"/v1/jobs/{id}"})
-        await asyncio.sleep(min(left, 0.1))
-
-
 def _position_of(context: Context, place: int | dt.datetime) -> int:
     """Returns a position; of a time, that of the first event at that time or later."""
     if isinstance(place, dt.datetime):
@@ -161,8 +146,23 @@ def _position_of(context: Context, place: int | dt.datetime) -> int:
     return min(place, context.reader.end)
 
 
+async def _result(context: Context, tenant: str, id: str, wait: float) -> Response:
+    """Returns the result of a job as soon as it is there; 202 after `wait` seconds."""
+    deadline = asyncio.get_running_loop().time() + wait
+    while True:
+        row = await context.ask(_closed, context, id, tenant)
+        if row is None or row.kind != BACKTEST:
+            raise missing("job", id)
+        if row.closed is not None:
+            return _written_result(row)
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0 or context.fetching.closing:
+            return JSONResponse({"job": id, "state": "under way"}, 202, {"Location": f"/v1/jobs/{id}"})
+        await asyncio.sleep(min(left, 0.1))
+
+
 def _closed(context: Context, id: str, tenant: str) -> JobRow | None:
-    """A job as it is now; an answer that the driver has written is taken in."""
+    """Returns a job as it is now; an answer that the driver has written closes it."""
     if not id.isascii() or len(id) > 64 or not id.replace("_", "").isalnum():
         return None
     job = context.catalogue.job(id, tenant)
@@ -176,11 +176,11 @@ def _closed(context: Context, id: str, tenant: str) -> JobRow | None:
     return job
 
 
-def _told(job: JobRow) -> Response:
+def _written_result(job: JobRow) -> Response:
     answer = dict(job.answer or {"done": False, "reason": "the job was given up"})
     if answer.pop("done", False):
         return JSONResponse(answer)
-    reason = str(answer.get("reason", "it is not known why"))
+    reason = str(answer.get("reason", "the reason is unknown"))
     if answer.get("kind") == "request":
         raise Problem(422, "backtest", reason)
     raise Problem(503, "backtest", f"the backtest failed: {reason}", headers={"Retry-After": "10"})

@@ -45,10 +45,10 @@ class Busiest:
 class Metrics:
     """The counters of one gateway."""
 
-    def __init__(self, use: TenantUse, connections: Connections) -> None:
+    def __init__(self, use: TenantUse, connections: Connections, lag: Lag, log_end: LogEnd) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Tenants(use))
-        self.registry.register(_Open(connections))
+        for collector in (_Tenants(use), _Open(connections), _Driver(lag, log_end)):
+            self.registry.register(collector)
         counter = self._counter
         self._events = counter("tidings_events_published", "Events appended, those seen before included")
         self._bytes = counter("tidings_published_bytes", "Bytes of published bodies, decompressed")
@@ -89,10 +89,6 @@ class Metrics:
 
     def dead(self, count: int = 1) -> None:
         self._dead.inc(count)
-
-    def watch(self, lag: Lag, log_end: LogEnd) -> None:
-        """Tell of the driver and the log too, as they are when somebody asks."""
-        self.registry.register(_Driver(lag, log_end))
 
     def text(self) -> bytes:
         top = GaugeMetricFamily(

@@ -7,31 +7,24 @@ that one cursor serves for all rows.
 
 from __future__ import annotations
 
-import asyncio
 import bisect
-import contextlib
 import heapq
 import itertools
 import logging
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from tidings.errors import TidingsError
-from tidings.service.data.data_directory import DataDirectory
 from tidings.service.data.set_aside import SetAside
 from tidings.service.gateway.filter_evaluation import NodeSelection
-from tidings.service.gateway.gateway_settings import Settings
+from tidings.service.gateway.gateway_stores import Stores
 from tidings.store.catalogue import SubscriptionRow
 from tidings.store.log.log_errors import LogRangeError
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.page import Page
-from tidings.store.mailboxes.deliveries import DeadLetter, Deliveries
+from tidings.store.mailboxes.deliveries import DeadLetter
 from tidings.store.mailboxes.notifications import Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress
 
@@ -135,10 +128,7 @@ OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowle
 RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
 _DEAD_AT_ONCE = 10_000  # dead letters that are written in one transaction
 _ALL = 1 << 30  # notifications: a mailbox has a bound of its own
-LOOKED_AT_ONCE = 100  # domains that are looked at as often as the settings say; more of them, less often
-ASKED_SECONDS = 1.0  # after which mailboxes are asked although their file has not changed
 _logger = logging.getLogger(__name__)
-_Mark: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class Waiting(NamedTuple):
@@ -170,33 +160,16 @@ class _Box:
 
 
 class Mailboxes:
-    """Reads the mailboxes of all domains. The reading methods are for threads, the waking ones for the loop."""
+    """Reads the mailboxes of all domains, in threads."""
 
-    def __init__(
-        self,
-        data: DataDirectory,
-        deliveries: Deliveries,
-        texts: EventTexts,
-        selecting: NodeSelection,
-        settings: Settings,
-        executor: Executor,
-    ) -> None:
-        self._data = data
-        self._deliveries = deliveries
+    def __init__(self, stores: Stores, texts: EventTexts, selection: NodeSelection) -> None:
+        self._data = stores.data
+        self._deliveries = stores.deliveries
+        self._settings = stores.settings
         self._texts = texts
-        self._selecting = selecting
-        self._settings = settings
-        self._executor = executor
+        self._selection = selection
         self._boxes: dict[str, _Box] = {}
         self._opening = threading.Lock()
-        self._waiters: dict[int, set[asyncio.Event]] = {}  # by subscription's key
-        self._keys: dict[str, dict[int, int]] = {}  # domain's key → number of a filter → subscription's key
-        self._numbers: dict[int, set[int]] = {}  # the other way round
-        self._poller: asyncio.Task[None] | None = None
-        self._looking: dict[str, asyncio.Task[None]] = {}  # by domain's key
-        self._seen: dict[str, tuple[_Mark, float]] = {}  # files of mailboxes as they were last looked at, and when
-        self.on_woken: Callable[[str, Sequence[int]], Awaitable[None]] | None = None
-        self._watched: set[str] = set()  # domains that are looked at whether anybody waits or not
 
     def close(self) -> None:
         for box in self._boxes.values():
@@ -208,8 +181,6 @@ class Mailboxes:
             box = self._boxes.pop(key, None)
         if box is not None:
             box.store.close()
-
-    # -- reading, in threads ------------------------------------------------------------------------
 
     def take(self, row: SubscriptionRow, after: int, limit: int, max_bytes: int | None = None) -> Taken:
         """The next notifications of a subscription after a position, in order: so many bytes, and one more."""
@@ -304,7 +275,7 @@ class Mailboxes:
     def _wanted(self, row: SubscriptionRow, position: int, text: str) -> Waiting:
         """What of an event the subscriber wants."""
         if row.select == "nodes":
-            return Waiting(position, self._selecting.nodes(row, position, text), "nodes")
+            return Waiting(position, self._selection.nodes(row, position, text), "nodes")
         return Waiting(position, text)
 
     def dead_letters(
@@ -364,124 +335,13 @@ class Mailboxes:
                 box = self._boxes.get(key)
         return box
 
-    # -- waking, in the loop -----------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def waiting(self, row: SubscriptionRow) -> Iterator[asyncio.Event]:
-        """An event that is set when there may be something new for a subscription."""
-        event = asyncio.Event()
-        key = domain_key_of(row)
-        self._waiters.setdefault(row.key, set()).add(event)
-        keys = self._keys.setdefault(key, {})
-        numbers = self._numbers.setdefault(row.key, set())
-        for filter in row.filters:
-            keys[filter.number] = row.key
-            numbers.add(filter.number)
-        self._start_polling(key)
-        try:
-            yield event
-        finally:
-            theirs = self._waiters[row.key]
-            theirs.discard(event)
-            if not theirs:
-                del self._waiters[row.key]
-                for number in self._numbers.pop(row.key):
-                    del keys[number]
-
-    def nudge(self, key: int) -> None:
-        """Wake who waits for a subscription: it was changed."""
-        for event in self._waiters.get(key, ()):
-            event.set()
-
-    def nudge_all(self) -> None:
-        for key in list(self._waiters):
-            self.nudge(key)
-
-    def watch(self, key: str) -> None:
-        """Look at a domain's mailboxes from now on, for `on_woken`, whether anybody waits or not."""
-        self._watched.add(key)
-        self._start_polling(key)
-
-    @property
-    def looked_at(self) -> frozenset[str]:
-        """The domains whose mailboxes are looked at, again and again."""
-        return frozenset([*(key for key, numbers in self._keys.items() if numbers), *self._watched])
-
-    def unwatch(self, key: str) -> None:
-        """Look at a domain's mailboxes only while somebody waits."""
-        self._watched.discard(key)
-
-    def _start_polling(self, key: str) -> None:
-        self._seen.pop(key, None)  # it is looked at once, whatever has changed
-        if self._poller is None or self._poller.done():
-            self._poller = asyncio.get_running_loop().create_task(self._poll(), name="mailboxes")
-
-    async def stop(self) -> None:
-        tasks = [*self._looking.values(), *([] if self._poller is None else [self._poller])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _poll(self) -> None:
-        """Look at the mailboxes whose files have changed: a look at a file costs far less than a question to it.
-
-        A file may change twice within one tick of the clock that dates it, so that all are asked now and then.
-        """
-        loop = asyncio.get_running_loop()
-        while keys := self.looked_at:
-            try:
-                for key in await loop.run_in_executor(self._executor, self._changed, keys - self._looking.keys()):
-                    self._looking[key] = loop.create_task(self._look(key), name=f"mailboxes {key}")
-            except OSError as error:
-                _logger.warning("cannot look at the mailboxes: %s", error)
-                await asyncio.sleep(1.0)
-            await asyncio.sleep(self._settings.poll_seconds * max(1.0, len(keys) / LOOKED_AT_ONCE))
-
-    def _changed(self, keys: Iterable[str]) -> list[str]:
-        changed = []
-        now = time.monotonic()
-        for key in keys:
-            mark = _mark(self._data.domains / key / "mailboxes.sqlite")
-            seen, at = self._seen.get(key, ((), 0.0))
-            if mark != seen or now - at > ASKED_SECONDS:
-                self._seen[key] = mark, now  # before it is read: what comes meanwhile changes it again
-                changed.append(key)
-        return changed
-
-    async def _look(self, key: str) -> None:
-        try:
-            numbers = await asyncio.get_running_loop().run_in_executor(self._executor, self._woken, key)
-            self._wake(key, numbers)
-            if numbers and self.on_woken is not None and key in self._watched:
-                await self.on_woken(key, numbers)
-        except (TidingsError, OSError) as error:
-            _logger.warning("cannot look at the mailboxes of %s: %s", key, error)
-            await asyncio.sleep(1.0)
-            self._seen.pop(key, None)
-        finally:
-            del self._looking[key]
-
-    def _woken(self, key: str) -> Sequence[int]:
+    def woken(self, key: str) -> Sequence[int]:
+        """Returns the filters of a domain, by number, that have got something since the last call."""
         box = self._box(key)
         if box is None:
             return ()
         box.loads, numbers = box.store.woken(box.loads)
         return numbers
-
-    def _wake(self, key: str, numbers: Sequence[int]) -> None:
-        keys = self._keys.get(key, {})
-        for owner in {keys[number] for number in numbers if number in keys}:
-            self.nudge(owner)
-
-
-def _mark(path: Path) -> _Mark:
-    """What differs when a file of SQLite was written to."""
-    marks: list[tuple[int, int, int]] = []
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        with contextlib.suppress(FileNotFoundError):
-            found = file.stat()
-            marks.append((found.st_ino, found.st_mtime_ns, found.st_size))
-    return tuple(marks)
 
 
 def domain_key_of(row: SubscriptionRow) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import Any
 
 from starlette.requests import Request
@@ -23,12 +23,11 @@ from tidings.service.gateway.catalogue_cache import KnownDomain, KnownDomains
 from tidings.service.gateway.driver_lag import Lag
 from tidings.service.gateway.event_formats import FEEDS, read_published
 from tidings.service.gateway.gateway_metrics import Metrics
-from tidings.service.gateway.gateway_settings import Settings
+from tidings.service.gateway.gateway_stores import Stores
 from tidings.service.gateway.problems import Problem, busy, pointer_to
 from tidings.service.gateway.request_bodies import Bodies, Events, media_type
 from tidings.service.gateway.tenant_use import TenantUse
 from tidings.store.log.log_errors import LogConflictError, LogError
-from tidings.store.log.log_writer import Log
 from tidings.store.log.page import MIN_COLUMNS_EVENTS
 
 
@@ -36,17 +35,16 @@ class Publisher:
     """Appends what is published."""
 
     def __init__(
-        self, log: Log, domains: KnownDomains, bodies: Bodies, lag: Lag, use: TenantUse, metrics: Metrics,
-        settings: Settings, executor: Executor,
-    ) -> None:  # fmt: skip
-        self._log = log
+        self, stores: Stores, domains: KnownDomains, bodies: Bodies, lag: Lag, use: TenantUse, metrics: Metrics
+    ) -> None:
+        self._log = stores.log
+        self._settings = stores.settings
+        self._threads = stores.reading
         self._domains = domains
         self._bodies = bodies
         self._lag = lag
         self._use = use
         self._metrics = metrics
-        self._settings = settings
-        self._executor = executor
         self.broken: LogError | None = None  # after which nothing is written any more
 
     async def publish(self, request: Request, tenant: str, name: str) -> Response:
@@ -90,7 +88,7 @@ class Publisher:
     async def _do(self, apart: bool, work: Any, *values: Any) -> Any:
         if not apart:
             return work(*values)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
+        return await self._threads.run(work, *values)
 
     def _submit(self, events: Events, domain: KnownDomain, many: bool) -> Future[list[int]]:
         """Check events against their domain, and have them written."""

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from typing import Any, NamedTuple, TypeAlias
 
 import orjson
@@ -25,6 +24,7 @@ from tidings.model.strict_json import LINE, MAX_DEPTH
 from tidings.model.types import DataType, Path
 from tidings.service.gateway.gateway_settings import BodyLimits, ServiceLimits
 from tidings.service.gateway.problems import Problem, pointer_to
+from tidings.service.gateway.scheduling import FairThreads
 from tidings.service.gateway.tenant_use import TenantUse
 
 
@@ -230,10 +230,10 @@ _QUOTA = "uploading_bytes"
 class Bodies:
     """Reads bodies, each from its tenant's share of the memory that there is for all."""
 
-    def __init__(self, use: TenantUse, executor: Executor) -> None:
+    def __init__(self, use: TenantUse, threads: FairThreads) -> None:
         self._use = use
         self._limits = use.quotas.service
-        self._executor = executor
+        self._threads = threads
 
     def held(self, tenant: str) -> Held:
         """Room for one body, which grows with it and is free again when its block ends."""
@@ -249,8 +249,7 @@ class Bodies:
             raise _too_large(max_bytes)
         body = await received(request, max_bytes, held, self._limits)
         if encoding in ("gzip", "x-gzip"):
-            loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(self._executor, gunzipped, body, max_bytes)
+            body = await self._threads.run(gunzipped, body, max_bytes)
             held.grow(len(body))
         return body
 

@@ -15,23 +15,20 @@ letters hold nothing: their events are there for as long as others are.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
 
 from tidings.service.gateway.driver_lag import Lag
-from tidings.service.gateway.gateway_settings import HeldLimits, Limits, Quotas
+from tidings.service.gateway.gateway_settings import Limits
+from tidings.service.gateway.gateway_stores import Stores
 from tidings.service.gateway.mailbox_reading import Mailboxes, domain_key_of
 from tidings.service.gateway.scheduling import Background
-from tidings.store.catalogue import Catalogue, SubscriptionRow
-from tidings.store.log.log_writer import Log
-from tidings.store.mailboxes.deliveries import Deliveries
+from tidings.store.catalogue import SubscriptionRow
 
 _SAID = 20  # of those who are not waited for, in the log
 _AT_ONCE = 10_000  # notifications that are given up in one transaction
@@ -55,20 +52,17 @@ class Need(NamedTuple):
 class Retention:
     """Removes from the log what is past its limits and needed by nobody."""
 
-    def __init__(
-        self, log: Log, catalogue: Catalogue, mailboxes: Mailboxes, deliveries: Deliveries, lag: Lag, limits: Limits,
-        held: HeldLimits, quotas: Quotas, seconds: float, executor: Executor,
-    ) -> None:  # fmt: skip
-        self._log = log
-        self._catalogue = catalogue
+    def __init__(self, stores: Stores, mailboxes: Mailboxes, lag: Lag) -> None:
+        self._log = stores.log
+        self._catalogue = stores.catalogue
+        self._deliveries = stores.deliveries
+        self._threads = stores.storing
+        self._limits = stores.settings.retain
+        self._held = stores.settings.held
+        self._quotas = stores.settings.quotas
         self._mailboxes = mailboxes
-        self._deliveries = deliveries
         self._lag = lag
-        self._limits = limits
-        self._held = held
-        self._quotas = quotas
-        self._executor = executor
-        self._background = Background("retention", seconds, self._once)
+        self._background = Background("retention", stores.settings.retain_seconds, self._once)
         self._began = time.monotonic()
         self._up: dict[str, float] = {}  # by domain, when its stream was last seen to run, or first looked for
         self._reached: dict[str, tuple[int, int]] = {}  # what was told the last time: the driver's process, a position
@@ -86,7 +80,7 @@ class Retention:
         await self._background.stop()
 
     async def _once(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._executor, self.once)
+        await self._threads.run(self.once)
 
     def once(self) -> int:
         """Remove what can be; answers the position that the log begins at now."""

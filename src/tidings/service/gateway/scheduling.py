@@ -21,9 +21,16 @@ from typing import Any, ParamSpec, TypeVar
 
 from tidings.errors import TidingsError
 
+T = TypeVar("T")
+P = ParamSpec("P")
+
+asking: ContextVar[str | None] = ContextVar("asking", default=None)  # the tenant; None: the service itself
+_NOBODY: Any = object()
+_logger = logging.getLogger(__name__)
+
 
 class Shares:
-    """So many slots, and who has how many of them."""
+    """A number of slots, and how many of them each name has taken."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -52,9 +59,9 @@ class Shares:
 
 
 class FairTurns:
-    """Whose turn it is: tenants in turn, then the tenant's endpoints, then those who wait for one endpoint.
+    """Decides whose turn is next: tenants in turn, then a tenant's endpoints, then the keys waiting for one endpoint.
 
-    Tenants share the slots, and the endpoints of a tenant share half of them, which is what the tenant can have. A
+    Tenants share the slots. The endpoints of a tenant share half of them, which is the most that a tenant can have. A
     tenant may have a limit of its own.
     """
 
@@ -64,24 +71,24 @@ class FairTurns:
         self._tenants = Shares(slots)
         self._endpoints: dict[str, Shares] = {}  # by tenant
         self._waiting: OrderedDict[str, OrderedDict[str, deque[int]]] = OrderedDict()  # the next in turn first
-        self._places: dict[int, tuple[str, str]] = {}  # tenant and endpoint of those that wait or run
+        self._places: dict[int, tuple[str, str]] = {}  # tenant and endpoint of the keys that wait or run
         self._running: set[int] = set()
 
     def __contains__(self, key: int) -> bool:
-        """Whether somebody waits for a turn, or has one."""
+        """Whether a key waits for a turn, or has one."""
         return key in self._places
 
     def has_turn(self, key: int) -> bool:
         return key in self._running
 
     def wait(self, key: int, tenant: str, endpoint: str) -> None:
-        """Have somebody wait for a turn; not one who does already."""
+        """Queues a key that neither waits nor runs."""
         assert key not in self._places
         self._places[key] = (tenant, endpoint)
         self._waiting.setdefault(tenant, OrderedDict()).setdefault(endpoint, deque()).append(key)
 
     def next(self) -> int | None:
-        """Give a turn to the next who can have one."""
+        """Gives a turn to the next key that can have one, and returns it."""
         for tenant, endpoints in self._waiting.items():
             if not self._tenants.has_room(tenant) or self._is_at_limit(tenant):
                 continue
@@ -98,14 +105,14 @@ class FairTurns:
         return None
 
     def running(self, tenant: str) -> int:
-        """How many turns a tenant has."""
+        """Returns how many turns a tenant has."""
         return self._tenants.taken(tenant)
 
     def _is_at_limit(self, tenant: str) -> bool:
         return self._limit is not None and self.running(tenant) >= self._limit(tenant)
 
     def end(self, key: int) -> None:
-        """Take a turn back."""
+        """Ends the turn of a key."""
         self._running.remove(key)
         tenant, endpoint = self._places.pop(key)
         self._tenants.give_back(tenant)
@@ -124,14 +131,8 @@ class FairTurns:
             del self._waiting[tenant]
 
 
-T = TypeVar("T")
-P = ParamSpec("P")
-
-asking: ContextVar[str | None] = ContextVar("asking", default=None)  # the tenant; None: the service itself
-
-
 class FairThreads(Executor):
-    """A pool of threads with a queue for each tenant, served in turn."""
+    """A pool of threads with a queue for each tenant, served in turn. `asking` says which tenant submits."""
 
     def __init__(self, threads: int, name: str, *, of_one: int | None = None) -> None:
         """`of_one` is how many threads one tenant may have at a time; by default all but one."""
@@ -141,6 +142,10 @@ class FairThreads(Executor):
         self._lock = threading.Lock()
         self._queues: OrderedDict[str | None, deque[Callable[[], None]]] = OrderedDict()  # none is empty
         self._running: Counter[str | None] = Counter()
+
+    async def run(self, work: Callable[..., T], *values: Any) -> T:
+        """Calls a function in a thread, and returns its result."""
+        return await asyncio.get_running_loop().run_in_executor(self, work, *values)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
@@ -162,7 +167,7 @@ class FairThreads(Executor):
         return future
 
     def _start(self) -> None:
-        """Start what may run now; with the lock held."""
+        """Starts what may run now; the caller holds the lock."""
         while self._queues and self._running.total() < self._threads:
             tenant = next((one for one in self._queues if self._running[one] < self._of_one), _NOBODY)
             if tenant is _NOBODY:
@@ -185,7 +190,7 @@ class FairThreads(Executor):
                 self._start()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End when all that was asked for is done."""
+        """Ends when everything that was submitted is done."""
         with self._lock:
             waiting = [work for queue in self._queues.values() for work in queue]
             self._queues.clear()
@@ -194,14 +199,8 @@ class FairThreads(Executor):
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
-_NOBODY: Any = object()
-
-
-_logger = logging.getLogger(__name__)
-
-
 class Background:
-    """Does some work every so many seconds, from `start` until `stop`."""
+    """Repeats some work with a pause in seconds, from `start` until `stop`, whatever it raises."""
 
     def __init__(self, name: str, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
         self._name = name
@@ -222,7 +221,7 @@ class Background:
             await asyncio.sleep(self._seconds)
             try:
                 await self._work()
-            except (TidingsError, OSError) as error:  # of a store, which may be well again the next time
+            except (TidingsError, OSError) as error:  # of a store, which may work the next time
                 _logger.warning("%s: %s", self._name, error)
-            except Exception:  # our mistake; to stop because of it would be another, which nobody would notice
+            except Exception:  # our mistake; to stop because of it would be another, unnoticed one
                 _logger.exception("%s failed", self._name)

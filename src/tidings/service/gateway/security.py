@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import time
 from collections import OrderedDict
-from concurrent.futures import Executor
 from typing import Protocol
 
 from starlette.datastructures import Headers
@@ -14,7 +12,7 @@ from starlette.requests import Request
 
 from tidings.errors import TidingsError
 from tidings.service.gateway.problems import Problem
-from tidings.service.gateway.scheduling import asking
+from tidings.service.gateway.scheduling import FairThreads, asking
 from tidings.store.catalogue import Catalogue
 
 _CACHED_TOKENS = 10_000
@@ -70,9 +68,9 @@ def connection_of(request: Request) -> Connection | None:
 class Tokens:
     """Who sends a request. What the catalogue said is remembered for some seconds."""
 
-    def __init__(self, catalogue: Catalogue, executor: Executor, seconds: float) -> None:
+    def __init__(self, catalogue: Catalogue, threads: FairThreads, seconds: float) -> None:
         self._catalogue = catalogue
-        self._executor = executor
+        self._threads = threads
         self._seconds = seconds
         self._known: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
 
@@ -93,8 +91,7 @@ class Tokens:
         return known[0]
 
     async def _look_up(self, secret: str) -> tuple[str | None, float]:
-        loop = asyncio.get_running_loop()
-        tenant = await loop.run_in_executor(self._executor, self._catalogue.tenant_of, secret)
+        tenant = await self._threads.run(self._catalogue.tenant_of, secret)
         known = (tenant, time.monotonic() + self._seconds)
         if tenant is not None:  # what nobody has ever had is not worth remembering
             self._known[secret] = known

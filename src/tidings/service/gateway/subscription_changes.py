@@ -20,15 +20,14 @@ import dataclasses
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from tidings.errors import TidingsError
 from tidings.filter.cost import filter_cost
 from tidings.filter.meaning.interpreter import selects_nodes
 from tidings.filter.syntax.parser import parse_filter
-from tidings.service.data.data_directory import DataDirectory, DataDirectoryError, read_json
+from tidings.service.data.data_directory import DataDirectoryError, read_json
 from tidings.service.data.set_aside import SetAside
 from tidings.service.gateway.api_models import (
     Delivery,
@@ -41,35 +40,39 @@ from tidings.service.gateway.api_models import (
 from tidings.service.gateway.catalogue_cache import KnownDomains, KnownSubscriptions
 from tidings.service.gateway.driver_lag import Lag
 from tidings.service.gateway.gateway_metrics import LogEnd
-from tidings.service.gateway.gateway_settings import Settings
+from tidings.service.gateway.gateway_stores import Stores
 from tidings.service.gateway.mailbox_reading import Mailboxes
-from tidings.service.gateway.problems import Problem, invalid
+from tidings.service.gateway.mailbox_watch import MailboxWatch
+from tidings.service.gateway.problems import invalid, missing
 from tidings.service.gateway.retention import Retention
-from tidings.service.gateway.scheduling import Background
+from tidings.service.gateway.scheduling import Background, FairThreads
 from tidings.service.gateway.tenant_use import TenantUse
 from tidings.service.gateway.webhook_sending import check_webhook_url, new_secret
 from tidings.service.gateway.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue, FilterRow, NewSubscription, SubscriptionChanges, SubscriptionRow
 from tidings.store.log.log_reader import LogReader
-from tidings.store.mailboxes.deliveries import Deliveries
 from tidings.store.mailboxes.notifications import NotificationsError
 from tidings.store.mailboxes.shared_progress import SharedProgressError
 
 MOST = 500  # of one group
+_PURGE_SECONDS = 30.0
+_REPLAY_TRIES = 5  # of the driver at a history, before its subscription is disabled with the reason
+_logger = logging.getLogger(__name__)
 _Asked: TypeAlias = "tuple[NewSubscription, asyncio.Future[SubscriptionRow]]"
 
 
 class Creating:
-    """Makes subscriptions that are active when they are answered. For the loop; the stores are asked in threads."""
+    """Creates subscriptions, many at a time. Belongs to the loop; the stores are used in threads."""
 
-    def __init__(self, catalogue: Catalogue, log: LogReader, executor: Executor) -> None:
+    def __init__(self, catalogue: Catalogue, log: LogReader, threads: FairThreads) -> None:
         self._catalogue = catalogue
         self._log = log
-        self._executor = executor
+        self._threads = threads
         self._asked: deque[_Asked] = deque()
         self._writing: asyncio.Task[None] | None = None
 
     async def create(self, new: NewSubscription) -> SubscriptionRow:
+        """Creates a subscription with the next group, and returns it when it is active."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[SubscriptionRow] = loop.create_future()
         self._asked.append((new, answer))
@@ -78,22 +81,21 @@ class Creating:
         return await answer
 
     async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
         group: list[_Asked] = []
         try:
             while self._asked:
                 group = [self._asked.popleft() for _ in range(min(MOST, len(self._asked)))]
-                made = await loop.run_in_executor(self._executor, self._made, [new for new, _ in group])
+                made = await self._threads.run(self._made, [new for new, _ in group])
                 for (_, answer), outcome in zip(group, made, strict=True):
                     if answer.done():
-                        continue  # who asked has gone
+                        continue  # its request was cancelled
                     if isinstance(outcome, SubscriptionRow):
                         answer.set_result(outcome)
                     else:
                         answer.set_exception(outcome)
         finally:
             self._writing = None
-            for _, answer in [*group, *self._asked]:  # of a gateway that stops: nobody waits for ever
+            for _, answer in [*group, *self._asked]:  # of a gateway that stops: nobody waits forever
                 answer.cancel()
             self._asked.clear()
 
@@ -102,68 +104,56 @@ class Creating:
             try:
                 return self.create_now(wanted)
             except TidingsError:
-                pass  # one of them cannot be: which, is seen one by one
+                pass  # one of them is refused: which one shows when each is tried alone
         outcomes: list[SubscriptionRow | Exception] = []
         for new in wanted:
             try:
                 outcomes += self.create_now([new])
-            except Exception as error:  # whatever it is, it is the answer of who asked
+            except Exception as error:  # whatever it is, it is the answer to that request
                 outcomes.append(error)
         return outcomes
 
     def create_now(self, wanted: Sequence[NewSubscription]) -> list[SubscriptionRow]:
-        """Make subscriptions, all or none, in this thread."""
+        """Creates subscriptions, all or none, in this thread."""
         made = self._catalogue.create_many(wanted)
-        # The end of the log is read after they were written down: see `subscribing`.
+        # The end of the log is read after they were written down: see above.
         active = self._catalogue.activate_many([row.filters[-1].number for row in made], self._log.end)
         rows = {row.number: row for row in active}
         return [_begun(row, rows[row.filters[-1].number]) for row in made]
 
 
 def _begun(row: SubscriptionRow, filter: FilterRow) -> SubscriptionRow:
-    """A subscription as the catalogue has it once its first filter is activated."""
+    """Returns a subscription as the catalogue has it once its first filter is activated."""
     assert filter.valid_from is not None
     replaying = filter.replay_from is not None and filter.replay_from < filter.valid_from
     return dataclasses.replace(row, pending=False, replaying=replaying, filters=[filter])
 
 
-_PURGE_SECONDS = 30.0
-_REPLAY_TRIES = 5  # of the driver at a history, before its subscription is disabled with the reason
-_logger = logging.getLogger(__name__)
-
-
 class Subscribing:
-    """What may be done to subscriptions, and what is done to them when their time has come."""
+    """Creates, changes and deletes subscriptions as their subscribers request."""
 
     def __init__(
-        self, data: DataDirectory, catalogue: Catalogue, log: LogReader, deliveries: Deliveries,
-        subscriptions: KnownSubscriptions, domains: KnownDomains, mailboxes: Mailboxes, webhooks: Webhooks, lag: Lag,
-        log_end: LogEnd, retention: Retention, use: TenantUse, settings: Settings, executor: Executor,
-    ) -> None:  # fmt: skip
-        self._data = data
-        self._catalogue = catalogue
-        self._log = log
-        self._deliveries = deliveries
+        self,
+        stores: Stores,
+        subscriptions: KnownSubscriptions,
+        domains: KnownDomains,
+        watch: MailboxWatch,
+        webhooks: Webhooks,
+        retention: Retention,
+        use: TenantUse,
+    ) -> None:
+        self._catalogue = stores.catalogue
+        self._log = stores.reader
+        self._deliveries = stores.deliveries
+        self._settings = stores.settings
+        self._threads = stores.storing
         self._subscriptions = subscriptions
         self._domains = domains
-        self._mailboxes = mailboxes
+        self._watch = watch
         self._webhooks = webhooks
-        self._lag = lag
-        self._log_end = log_end
         self._retention = retention
         self._use = use
-        self._settings = settings
-        self._executor = executor
-        self._creating = Creating(catalogue, log, executor)
-        self._sweeping = Background("looking after subscriptions", settings.sweep_seconds, self._sweep)
-        self._purged = time.monotonic()
-        self._replays_failed = Counter[str]()  # how often the driver could not replay a history, by the job's id
-        self._set_aside: dict[str, int] = {}  # how much the driver has set aside of a domain, as was taken in
-
-    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
-
-    # -- what subscribers ask for --------------------------------------------------------------------
+        self._creating = Creating(self._catalogue, self._log, self._threads)
 
     async def create(self, tenant: str, body: SubscriptionBody) -> SubscriptionRow:
         """Creates a subscription; when this returns, every event that is published reaches it."""
@@ -189,8 +179,8 @@ class Subscribing:
             if body.start == "latest":
                 row = await self._creating.create(new)
             else:
-                row = await self._do(self._create_with_history, new, body.start)
-        self._changed(row)
+                row = await self._threads.run(self._create_with_history, new, body.start)
+        self.changed(row)
         return row
 
     def _create_with_history(self, new: NewSubscription, start: Start) -> SubscriptionRow:
@@ -224,9 +214,9 @@ class Subscribing:
         if delivery is not None:
             changes |= self._redirected(row, delivery)
         with self._use.made(row.tenant, "filter_cost", max(0, cost - row.cost)):
-            changed: SubscriptionRow = await self._do(self._change, row, body.filter, changes, cost)
+            changed: SubscriptionRow = await self._threads.run(self._change, row, body.filter, changes, cost)
         self._use.give(row.tenant, "filter_cost", max(0, row.cost - cost))
-        self._changed(changed)
+        self.changed(changed)
         return changed
 
     def _redirected(self, row: SubscriptionRow, delivery: Delivery) -> SubscriptionChanges:
@@ -252,49 +242,74 @@ class Subscribing:
                 replay_from = None if missed is None else max(missed, self._log.start)
                 new = self._catalogue.change_filter(row.tenant, row.id, filter, cost, replay_from=replay_from)
                 self._catalogue.activate(new.number, self._log.end)
-        now = self._now(row.tenant, row.id)
+        now = self._catalogue.get(row.tenant, row.id)
         if now is None:
-            raise Problem(404, "missing", f"subscription: there is no '{row.id}'")
+            raise missing("subscription", row.id)
         return now
 
     async def delete(self, row: SubscriptionRow) -> None:
-        if await self._do(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end)):
+        if await self._threads.run(lambda: self._catalogue.delete(row.tenant, row.id, self._log.end)):
             self._use.give(row.tenant, "subscriptions")
             self._use.give(row.tenant, "filter_cost", row.cost)
         self._subscriptions.forget(row.tenant, row.id)
         self._webhooks.removed(row.key)
-        self._mailboxes.nudge(row.key)
+        self._watch.nudge(row.key)
 
     async def check_filter(self, tenant: str, domain: str, filter: str, select: str) -> int:
-        """The cost of a filter; refuses one that its domain cannot have, or without paths where nodes are selected."""
+        """Returns the cost of a filter; raises if it does not fit its domain, or selects nodes and has no paths."""
         known = await self._domains.required(tenant, domain, pointer="/domain")
-        tree = await self._do(parse_filter, filter, known.domain)
+        tree = await self._threads.run(parse_filter, filter, known.domain)
         if select == "nodes" and not selects_nodes(tree):
             raise invalid(
                 "nodes are selected by paths, and the filter has none; write xpath_boolean(…, '/…')", "/select"
             )
         return filter_cost(tree)
 
-    def _now(self, tenant: str, id: str) -> SubscriptionRow | None:
-        return self._catalogue.get(tenant, id)
-
-    def _changed(self, row: SubscriptionRow) -> None:
+    def changed(self, row: SubscriptionRow) -> None:
+        """Passes a change on to those who deliver or wait."""
         self._subscriptions.forget(row.tenant, row.id)
         self._webhooks.changed(row)
-        self._mailboxes.nudge(row.key)
+        self._watch.nudge(row.key)
 
-    # -- what time brings ----------------------------------------------------------------------------
+
+class SubscriptionUpkeep:
+    """Does what time brings: expiry, failed filters, finished histories, and what a crash has left half done."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        subscribing: Subscribing,
+        mailboxes: Mailboxes,
+        lag: Lag,
+        log_end: LogEnd,
+        use: TenantUse,
+    ) -> None:
+        self._data = stores.data
+        self._catalogue = stores.catalogue
+        self._log = stores.reader
+        self._deliveries = stores.deliveries
+        self._settings = stores.settings
+        self._threads = stores.storing
+        self._subscribing = subscribing
+        self._mailboxes = mailboxes
+        self._lag = lag
+        self._log_end = log_end
+        self._use = use
+        self._sweeping = Background("upkeep of subscriptions", self._settings.sweep_seconds, self._sweep)
+        self._purged = time.monotonic()
+        self._replays_failed = Counter[str]()  # how often the driver could not replay a history, by the job's id
+        self._set_aside: dict[str, int] = {}  # by domain: how much of what the driver has set aside is noted here
 
     async def start(self) -> None:
-        """Finish what a crash has left half done, and look after subscriptions from now on."""
-        await self._do(self._finish)
-        for tenant, count in (await self._do(self._catalogue.domains_by_tenant)).items():
+        """Finishes what a crash has left half done, counts what tenants have, and starts the upkeep."""
+        await self._threads.run(self._finish)
+        for tenant, count in (await self._threads.run(self._catalogue.domains_by_tenant)).items():
             self._use.note(tenant, "domains", count)
-        for tenant, (count, cost) in (await self._do(self._catalogue.subscriptions_by_tenant)).items():
+        for tenant, (count, cost) in (await self._threads.run(self._catalogue.subscriptions_by_tenant)).items():
             self._use.note(tenant, "subscriptions", count)
             self._use.note(tenant, "filter_cost", cost)
-        await self._do(self._look_around)
-        await self._do(self._count_waiting)
+        await self._threads.run(self._read_status)
+        await self._threads.run(self._count_waiting)
         self._sweeping.start()
 
     async def stop(self) -> None:
@@ -304,43 +319,38 @@ class Subscribing:
         unfinished = [row.number for row in self._catalogue.unfinished()]
         if unfinished:
             self._catalogue.activate_many(unfinished, self._log.end)
-            _logger.info("finished %d subscriptions that were being made or changed", len(unfinished))
+            _logger.info("finished %d subscriptions that were being created or changed", len(unfinished))
 
     async def _sweep(self) -> None:
-        await self._do(self._look_around)
-        for row in await self._do(self._take_in_failures):
-            self._changed(row)
-        for row in await self._do(self._expire):
-            self._changed(row)
-        for tenant, id in await self._do(self._close_replays):
-            row = await self._do(self._now, tenant, id)
-            if row is not None:
-                self._changed(row)
+        await self._threads.run(self._read_status)
+        for work in (self._note_failures, self._expire, self._close_replays):
+            for row in await self._threads.run(work):
+                self._subscribing.changed(row)
         if time.monotonic() - self._purged > _PURGE_SECONDS:
             self._purged = time.monotonic()
-            await self._do(self._purge)
+            await self._threads.run(self._purge)
 
     def _count_waiting(self) -> None:
-        """What was published before the gateway began, and is not matched yet."""
+        """Counts what was published before the gateway began and is not matched yet."""
         start, end = self._log.start, self._log.end
         for row in self._catalogue.domains():
             reached = max(self._lag.reached(row.key), self._matched(row.key), start)
             self._lag.found(row.key, reached, self._log.parts(reached, end, row.key))
 
     def _matched(self, key: str) -> int:
-        """The position up to which a domain's events were matched; -1 where its mailboxes cannot be read."""
+        """Returns the position up to which a domain's events were matched; -1 if its mailboxes cannot be read."""
         try:
             return self._mailboxes.reached(key)
         except (NotificationsError, SharedProgressError) as error:  # which concerns matching: publishing goes on
-            _logger.warning("how far %s was matched is not known: %s", key, error)
+            _logger.warning("how far %s was matched is unknown: %s", key, error)
             return -1
 
-    def _look_around(self) -> None:
+    def _read_status(self) -> None:
         self._lag.read()
         self._log_end.start, self._log_end.position = self._log.start, self._log.end
 
-    def _take_in_failures(self) -> list[SubscriptionRow]:
-        """Have subscriptions fail whose filters the driver has set aside; returns those that are new."""
+    def _note_failures(self) -> list[SubscriptionRow]:
+        """Marks subscriptions as failed whose filters the driver has set aside; returns the new ones."""
         failed = []
         for key in self._lag.domains():
             count = self._lag.domain(key).get("set_aside") or 0
@@ -353,18 +363,14 @@ class Subscribing:
         return failed
 
     def _expire(self) -> list[SubscriptionRow]:
-        ended = []
-        for row in self._catalogue.expired(_now()):
-            if self._catalogue.expire(row.tenant, row.id, self._log.end):
-                now = self._now(row.tenant, row.id)
-                ended += [now] if now is not None else []
-        return ended
+        ended = [(row.tenant, row.id) for row in self._catalogue.expired(_now())]
+        return self._current(name for name in ended if self._catalogue.expire(*name, self._log.end))
 
-    def _close_replays(self) -> list[tuple[str, str]]:
-        """Take in the answers to replays; their subscriptions have something to deliver now."""
+    def _close_replays(self) -> list[SubscriptionRow]:
+        """Closes the replays that the driver has answered; returns their subscriptions, which have something now."""
         if not any(self._data.jobs.iterdir()):
             return []
-        going_on = []
+        closed = []
         for job in self._catalogue.open_jobs():
             path = self._data.answer(job.id)
             if job.kind != "replay" or not path.exists():
@@ -387,20 +393,23 @@ class Subscribing:
             self._catalogue.close_job(job.id, answer)
             path.unlink(missing_ok=True)
             self._replays_failed.pop(job.id, None)
-            going_on.append((job.tenant, subscription))
-        return going_on
+            closed.append((job.tenant, subscription))
+        return self._current(closed)
+
+    def _current(self, names: Iterable[tuple[str, str]]) -> list[SubscriptionRow]:
+        """Returns the subscriptions of these tenants and ids as they are now."""
+        rows = [self._catalogue.get(tenant, id) for tenant, id in names]
+        return [row for row in rows if row is not None]
 
     def _purge(self) -> None:
-        """Forget deleted subscriptions that the driver has done with, and jobs that nobody asks for any more."""
+        """Removes deleted subscriptions that the driver is done with, and old jobs."""
         for domain in self._catalogue.domains():
-            told = self._lag.domain(domain.key)
-            reached, covers = told.get("reached"), told.get("covers")
+            status = self._lag.domain(domain.key)
+            reached, covers = status.get("reached"), status.get("covers")
             if isinstance(reached, int) and isinstance(covers, int):
-                gone = self._catalogue.purge(domain.tenant, domain.name, reached=reached, revision=covers)
-                for key in gone:
+                for key in self._catalogue.purge(domain.tenant, domain.name, reached=reached, revision=covers):
                     self._deliveries.forget(key)
-        before = _now() - round(self._settings.job_kept_seconds * 1e6)
-        self._catalogue.forget_jobs(before)
+        self._catalogue.forget_jobs(_now() - round(self._settings.job_kept_seconds * 1e6))
 
 
 def _now() -> int:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from tidings.service.gateway import openapi
 from tidings.service.gateway.api_models import SubscriptionBody, SubscriptionPatch, written_time
 from tidings.service.gateway.fetching import read_cursor
-from tidings.service.gateway.gateway_context import Context
+from tidings.service.gateway.gateway_context import Context, caller
 from tidings.service.gateway.problems import Problem, invalid, shown
 from tidings.store.catalogue import SubscriptionRow
 from tidings.store.catalogue.rows import STATES
@@ -20,89 +20,94 @@ from tidings.store.catalogue.rows import STATES
 MERGE_PATCH = "application/merge-patch+json"
 
 
-def router(context: Context) -> APIRouter:
-    routes = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
+routes = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
-    @routes.post(
-        "",
-        summary="Subscribe",
-        status_code=201,
-        openapi_extra=openapi.body(SubscriptionBody),
-        responses=openapi.answers(409, 413, 415, _201="It gets every event that is published from now on"),
-    )
-    async def create(request: Request) -> Response:
-        tenant = await context.tokens.tenant(request)
-        return await _created(context, tenant, await context.read(request, tenant, SubscriptionBody))
 
-    @routes.get("", summary="The tenant's subscriptions, page by page", responses=openapi.answers())
-    async def listed(
-        request: Request,
-        domain: str | None = None,
-        label: str | None = None,
-        search: str | None = None,
-        state: str | None = None,
-        after: str | None = None,
-        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    ) -> Response:
-        tenant = await context.tokens.tenant(request)
-        if state is not None and state not in STATES:
-            raise Problem(422, "invalid", f"state: there are {', '.join(STATES)}")
-        if after is not None:
-            read_cursor(after, "")
-        for name, text in (("domain", domain), ("label", label), ("search", search)):
-            if text is not None and ("\0" in text or not _is_text(text)):
-                raise Problem(422, "invalid", f"{name}: has NUL or invalid Unicode, which nothing has")
-        page = await context.ask(
-            lambda: context.catalogue.list(
-                tenant, domain=domain, label=label, search=search, state=state, after=after, limit=limit
-            )
+@routes.post(
+    "",
+    summary="Subscribe",
+    status_code=201,
+    openapi_extra=openapi.body(SubscriptionBody),
+    responses=openapi.answers(409, 413, 415, _201="It gets every event that is published from now on"),
+)
+async def create(request: Request) -> Response:
+    context, tenant = await caller(request)
+    return await _created(context, tenant, await context.read(request, tenant, SubscriptionBody))
+
+
+@routes.get("", summary="The tenant's subscriptions, page by page", responses=openapi.answers())
+async def listed(
+    request: Request,
+    domain: str | None = None,
+    label: str | None = None,
+    search: str | None = None,
+    state: str | None = None,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    context, tenant = await caller(request)
+    if state is not None and state not in STATES:
+        raise Problem(422, "invalid", f"state: there are {', '.join(STATES)}")
+    if after is not None:
+        read_cursor(after, "")
+    for name, text in (("domain", domain), ("label", label), ("search", search)):
+        if text is not None and ("\0" in text or not _is_text(text)):
+            raise Problem(422, "invalid", f"{name}: has NUL or invalid Unicode, which nothing has")
+    page = await context.ask(
+        lambda: context.catalogue.list(
+            tenant, domain=domain, label=label, search=search, state=state, after=after, limit=limit
         )
-        rows = [written_subscription(row) for row in page.subscriptions]
-        return JSONResponse({"subscriptions": rows, "next": page.next})
-
-    @routes.get("/{id}", summary="A subscription", responses=openapi.answers())
-    async def found(request: Request, id: str) -> Response:
-        row = await context.subscriptions.required(await context.tokens.tenant(request), id)
-        return JSONResponse(written_subscription(row))
-
-    @routes.put(
-        "/{id}",
-        summary="Subscribe under an id, or replace what is there",
-        openapi_extra=openapi.body(SubscriptionBody),
-        responses=openapi.answers(409, 413, 415, _201="Created", _200="Replaced"),
     )
-    async def put(request: Request, id: str) -> Response:
-        tenant = await context.tokens.tenant(request)
-        body = await context.read(request, tenant, SubscriptionBody, id=id)
-        if body.id != id:
-            raise invalid(f"the id in the address is {shown(id)}; leave it out here, or give the same", "/id")
-        row = await context.subscriptions.find(tenant, id)
-        if row is None:
-            return await _created(context, tenant, body)
-        if body.domain != row.domain:
-            raise Problem(409, "conflict", f"a subscription stays in its domain, '{row.domain}'", pointer="/domain")
-        if body.start != "latest":
-            raise invalid("a start is for new subscriptions; leave it out, or give a new id", "/start")
-        return await _changed(context, row, body)
+    rows = [written_subscription(row) for row in page.subscriptions]
+    return JSONResponse({"subscriptions": rows, "next": page.next})
 
-    @routes.patch(
-        "/{id}",
-        summary="Change some of a subscription",
-        openapi_extra=openapi.body(SubscriptionPatch, MERGE_PATCH, "application/json"),
-        responses=openapi.answers(409, 413, 415),
-    )
-    async def patched(request: Request, id: str) -> Response:
-        tenant = await context.tokens.tenant(request)
-        body = await context.read(request, tenant, SubscriptionPatch, MERGE_PATCH)
-        return await _changed(context, await context.subscriptions.required(tenant, id), body)
 
-    @routes.delete("/{id}", summary="Unsubscribe", status_code=204, responses=openapi.answers())
-    async def deleted(request: Request, id: str) -> Response:
-        row = await context.subscriptions.required(await context.tokens.tenant(request), id)
-        await context.subscribing.delete(row)
-        return Response(status_code=204)
+@routes.get("/{id}", summary="A subscription", responses=openapi.answers())
+async def found(request: Request, id: str) -> Response:
+    context, tenant = await caller(request)
+    row = await context.subscriptions.required(tenant, id)
+    return JSONResponse(written_subscription(row))
 
-    return routes
+
+@routes.put(
+    "/{id}",
+    summary="Subscribe under an id, or replace what is there",
+    openapi_extra=openapi.body(SubscriptionBody),
+    responses=openapi.answers(409, 413, 415, _201="Created", _200="Replaced"),
+)
+async def put(request: Request, id: str) -> Response:
+    context, tenant = await caller(request)
+    body = await context.read(request, tenant, SubscriptionBody, id=id)
+    if body.id != id:
+        raise invalid(f"the id in the address is {shown(id)}; leave it out here, or give the same", "/id")
+    row = await context.subscriptions.find(tenant, id)
+    if row is None:
+        return await _created(context, tenant, body)
+    if body.domain != row.domain:
+        raise Problem(409, "conflict", f"a subscription stays in its domain, '{row.domain}'", pointer="/domain")
+    if body.start != "latest":
+        raise invalid("a start is for new subscriptions; leave it out, or give a new id", "/start")
+    return await _changed(context, row, body)
+
+
+@routes.patch(
+    "/{id}",
+    summary="Change some of a subscription",
+    openapi_extra=openapi.body(SubscriptionPatch, MERGE_PATCH, "application/json"),
+    responses=openapi.answers(409, 413, 415),
+)
+async def patched(request: Request, id: str) -> Response:
+    context, tenant = await caller(request)
+    body = await context.read(request, tenant, SubscriptionPatch, MERGE_PATCH)
+    return await _changed(context, await context.subscriptions.required(tenant, id), body)
+
+
+@routes.delete("/{id}", summary="Unsubscribe", status_code=204, responses=openapi.answers())
+async def deleted(request: Request, id: str) -> Response:
+    context, tenant = await caller(request)
+    row = await context.subscriptions.required(tenant, id)
+    await context.subscribing.delete(row)
+    return Response(status_code=204)
 
 
 async def _created(context: Context, tenant: str, body: SubscriptionBody) -> Response:

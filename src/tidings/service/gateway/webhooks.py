@@ -1,14 +1,14 @@
-"""Webhooks: every notification of a subscription, one after the other, until its receiver has said that it has it.
+"""Webhooks: every notification of a subscription, one after the other, until its receiver has confirmed it.
 
     woken, or due ─► a subscription's turn ─► attempt ─┬─ 2xx   ─► acknowledged, the next
                                                        ├─ 410   ─► the subscription is disabled
                                                        └─ other ─► noted; again after a pause, and a dead letter
                                                                    after the last
 
-Order is kept by waiting: what failed holds back what comes after it until it is delivered or given up. Attempts
-and when to try again are on the disk, so that a restart goes on where it was. One subscription has one
-attempt under way; turns are short, and shared fairly by tenants and their endpoints. An endpoint that keeps failing is
-suspended, which its subscription says: its attempts are rare from then on, and the first that succeeds ends that.
+Order is kept by waiting: what failed holds back what comes after it until it is delivered or given up. Attempts and
+when to try again are on disk, so a restart continues where it was. One subscription has one attempt under way; turns
+are short, and shared fairly by tenants and their endpoints. An endpoint that keeps failing is suspended, and its
+subscription says so: attempts are rare from then on, and the first that succeeds ends the suspension.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tidings.errors import TidingsError
 from tidings.service.gateway.catalogue_cache import DELIVERED, KnownSubscriptions
 from tidings.service.gateway.gateway_metrics import Metrics
-from tidings.service.gateway.gateway_settings import Quotas, WebhookSettings
+from tidings.service.gateway.gateway_stores import Stores
 from tidings.service.gateway.mailbox_reading import Mailboxes, Waiting, domain_key_of
+from tidings.service.gateway.mailbox_watch import MailboxWatch
 from tidings.service.gateway.scheduling import FairTurns, asking
 from tidings.service.gateway.webhook_sending import Outcome, Sender
-from tidings.store.catalogue import Catalogue, SubscriptionRow
-from tidings.store.mailboxes.deliveries import Attempt, Deliveries
+from tidings.store.catalogue import SubscriptionRow
+from tidings.store.mailboxes.deliveries import Attempt
 
 GONE = "the receiver answered 410 Gone"
 _AT_ONCE = 64  # notifications that are read at a time
-_AT_ONCE_BYTES = 256 << 10  # and their bytes, and one notification more
+_AT_ONCE_BYTES = 256 << 10  # and their bytes, exceeded by one notification at most
 _PAGE = 1_000
-_LOOK_SECONDS = 30.0  # between looks at what is due, where nobody tells of anything
+_LOOK_SECONDS = 30.0  # between looks at what is due, if nothing wakes us before
 _logger = logging.getLogger(__name__)
 
 
@@ -53,43 +53,47 @@ class _Receiver(NamedTuple):
 
 
 class Webhooks:
-    """Delivers to receivers. All of it runs in the loop; stores are asked in threads."""
+    """Gives subscriptions their turns. All of it runs in the loop; stores are used in threads."""
 
     def __init__(
-        self, catalogue: Catalogue, subscriptions: KnownSubscriptions, mailboxes: Mailboxes, deliveries: Deliveries,
-        sender: Sender, metrics: Metrics, settings: WebhookSettings, quotas: Quotas, executor: Executor,
+        self,
+        stores: Stores,
+        subscriptions: KnownSubscriptions,
+        mailboxes: Mailboxes,
+        watch: MailboxWatch,
+        sender: Sender,
+        metrics: Metrics,
         chance: Callable[[], float] = random.random,
-    ) -> None:  # fmt: skip
-        self._catalogue = catalogue
+    ) -> None:
+        self._catalogue = stores.catalogue
+        self._deliveries = stores.deliveries
+        self._settings = settings = stores.settings.webhooks
+        self._threads = stores.delivering
         self._subscriptions = subscriptions
-        self._mailboxes = mailboxes
-        self._deliveries = deliveries
+        self._watch = watch
         self._sender = sender
-        self._metrics = metrics
-        self._settings = settings
-        self._executor = executor
-        self._chance = chance
+        self._failure = asyncio.Event()  # there is something more to be tried again
+        self._attempts = _Attempts(stores, subscriptions, mailboxes, sender, metrics, chance, self._failure)
         self._known: dict[int, _Receiver] = {}  # by the subscription's key
         self._numbers: dict[str, dict[int, int]] = {}  # domain's key → number of a filter → key
-        self._turns = FairTurns(settings.at_once, lambda tenant: quotas.of(tenant).webhooks_at_once)
-        self._again: set[int] = set()  # woken while they had their turn
+        self._turns = FairTurns(settings.at_once, lambda tenant: stores.settings.quotas.of(tenant).webhooks_at_once)
+        self._again: set[int] = set()  # woken during their turn
         self._stumbled: set[int] = set()  # whose turn was cut short by a store
-        self._failure = asyncio.Event()  # there is something more to be tried again
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
 
     async def start(self) -> None:
-        """Take up what waits, and whatever comes."""
+        """Delivers what waits, and what comes from now on."""
         after = 0
-        while rows := await self._do(self._page, after):
+        while rows := await self._threads.run(self._page, after):
             for row in rows:
                 self._add(row)
             after = rows[-1].key
-        for key in await self._do(self._deliveries.with_redriven):
+        for key in await self._threads.run(self._deliveries.with_redriven):
             self._give_turn(key)
-        self._mailboxes.on_woken = self._woken  # before anybody looks: the first look finds all that waits
+        self._watch.on_woken = self._woken  # before the first poll, which finds everything that waits
         for domain in self._numbers:
-            self._mailboxes.watch(domain)
+            self._watch.watch(domain)
         self._start(self._look(), "webhooks that are due")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -101,7 +105,7 @@ class Webhooks:
         return self._catalogue.webhooks(after=after, limit=_PAGE)
 
     async def stop(self) -> None:
-        """Break off; what was not answered is sent once more after the next start."""
+        """Cancels attempts; what was not answered is sent again after the next start."""
         self._stopping = True
         for task in self._tasks:
             task.cancel()
@@ -109,9 +113,9 @@ class Webhooks:
         await self._sender.close()
 
     def changed(self, row: SubscriptionRow) -> None:
-        """A subscription was made or changed."""
+        """Takes up a subscription that was created or changed."""
         if row.delivery == "webhook":
-            self._mailboxes.watch(self._add(row))
+            self._watch.watch(self._add(row))
             self._give_turn(row.key)
         else:
             self.removed(row.key)
@@ -124,18 +128,19 @@ class Webhooks:
                 numbers.pop(number, None)
             if not numbers:
                 self._numbers.pop(known.domain, None)
-                self._mailboxes.unwatch(known.domain)
+                self._watch.unwatch(known.domain)
 
     def _add(self, row: SubscriptionRow) -> str:
-        """Know a subscription; answers the key of its domain."""
+        """Remembers a subscription, and returns the key of its domain."""
         domain = domain_key_of(row)
         numbers = [filter.number for filter in row.filters]
         self._known[row.key] = _Receiver(row.tenant, row.id, _endpoint(row.url), domain, numbers)
         self._numbers.setdefault(domain, {}).update(dict.fromkeys(numbers, row.key))
         return domain
 
-    async def _do(self, work: Callable[..., Any], *values: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *values)
+    def under_way(self, tenant: str) -> int:
+        """Returns how many attempts of a tenant are under way."""
+        return self._turns.running(tenant)
 
     # -- whose turn it is ----------------------------------------------------------------------------
 
@@ -145,16 +150,16 @@ class Webhooks:
             self._give_turn(owner)
 
     async def _look(self) -> None:
-        """Give turns to what is due, and to what a store has cut short."""
+        """Gives turns to what is due, and to what a store has cut short."""
         while True:
             self._failure.clear()
             stumbled, self._stumbled = self._stumbled, set()
             pause = _LOOK_SECONDS
             try:
                 now = _now()
-                for key in await self._do(self._deliveries.due, now):
+                for key in await self._threads.run(self._deliveries.due, now):
                     self._give_turn(key)
-                next_due = await self._do(self._deliveries.next_due, now)
+                next_due = await self._threads.run(self._deliveries.next_due, now)
                 if next_due is not None:
                     pause = min(max((next_due - _now()) / 1e6, 0.0), pause)
             except Exception as error:  # whatever it is, attempts go on
@@ -169,7 +174,7 @@ class Webhooks:
                 await asyncio.wait_for(self._failure.wait(), pause)
 
     def _give_turn(self, key: int) -> None:
-        """Have a subscription wait for its turn, unless it does; after the one that it has, where it has one."""
+        """Queues a subscription for a turn, unless it waits; after the turn that it has, if it has one."""
         if self._turns.has_turn(key):
             self._again.add(key)
         elif key in self._known and key not in self._turns:
@@ -181,25 +186,17 @@ class Webhooks:
         while not self._stopping and (key := self._turns.next()) is not None:
             self._start(self._turn(key), f"webhook of the subscription with the key {key}")
 
-    def _stumble(self, key: int) -> None:
-        self._stumbled.add(key)
-        self._failure.set()
-
-    def under_way(self, tenant: str) -> int:
-        """How many attempts of a tenant are under way."""
-        return self._turns.running(tenant)
-
     async def _turn(self, key: int) -> None:
         asking.set(self._known[key].tenant if key in self._known else None)
         more = False
         try:
-            more = key in self._known and await self._some(key)
-        except (TidingsError, OSError) as error:
-            _logger.warning("webhook of the subscription with the key %d: %s", key, error)
-            self._stumble(key)
-        except Exception:
-            _logger.exception("webhook of the subscription with the key %d", key)
-            self._stumble(key)
+            more = await self._attempts.make_some(key, self._deliverable)
+        except Exception as error:
+            ours = not isinstance(error, TidingsError | OSError)
+            level = logging.ERROR if ours else logging.WARNING
+            _logger.log(level, "webhook of the subscription with the key %d: %s", key, error, exc_info=ours)
+            self._stumbled.add(key)
+            self._failure.set()
         finally:
             self._turns.end(key)
         if more or key in self._again:
@@ -207,42 +204,62 @@ class Webhooks:
             self._give_turn(key)
         self._begin_turns()
 
-    # -- one turn ------------------------------------------------------------------------------------
-
-    async def _some(self, key: int) -> bool:
-        """Deliver the next few notifications; whether to go on."""
-        row = await self._deliverable(key)
-        if row is None:
-            return False
-        again: list[Waiting]
-        waiting: list[Waiting]
-        attempts: dict[int, Attempt]
-        again, waiting, attempts, after, cursor = await self._do(self._next, row)
-        ends = time.monotonic() + self._settings.turn_seconds
-        moved = False
-        for number, notification in enumerate([*again, *waiting]):
-            redriven = number < len(again)  # they lie behind the cursor: nothing waits for them
-            done = await self._attempt(row, notification, attempts.get(notification.position), redriven=redriven)
-            moved |= done
-            if not done and not redriven:
-                return moved
-            row = await self._deliverable(key)
-            if row is None:
-                return False
-            if time.monotonic() > ends:
-                return True
-        if not waiting and after > cursor:
-            await self._do(self._deliveries.acknowledge, key, after)
-        return moved or after > cursor
-
     async def _deliverable(self, key: int) -> SubscriptionRow | None:
-        """A subscription as it is now, if anything is to be sent for it."""
+        """Returns a subscription as it is now; None if nothing is to be sent for it."""
         known = self._known.get(key)
         row = None if known is None else await self._subscriptions.find(known.tenant, known.id)
         if row is None or row.key != key or row.delivery != "webhook" or row.url is None or row.secret is None:
             self.removed(key)
             return None
         return row if row.state in DELIVERED else None
+
+
+class _Attempts:
+    """Sends the notifications of subscriptions, and notes how each attempt ended."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        subscriptions: KnownSubscriptions,
+        mailboxes: Mailboxes,
+        sender: Sender,
+        metrics: Metrics,
+        chance: Callable[[], float],
+        failure: asyncio.Event,
+    ) -> None:
+        self._catalogue = stores.catalogue
+        self._deliveries = stores.deliveries
+        self._settings = stores.settings.webhooks
+        self._threads = stores.delivering
+        self._subscriptions = subscriptions
+        self._mailboxes = mailboxes
+        self._sender = sender
+        self._metrics = metrics
+        self._chance = chance
+        self._failure = failure
+
+    async def make_some(self, key: int, deliverable: Callable[[int], Awaitable[SubscriptionRow | None]]) -> bool:
+        """Delivers the next few notifications of a subscription; returns whether to go on."""
+        row = await deliverable(key)
+        if row is None:
+            return False
+        again, waiting, attempts, after, cursor = await self._threads.run(self._next, row)
+        ends = time.monotonic() + self._settings.turn_seconds
+        moved = False
+        for number, notification in enumerate([*again, *waiting]):
+            redriven = number < len(again)  # they lie before the cursor: nothing waits for them
+            done = await self._attempt(row, notification, attempts.get(notification.position), redriven=redriven)
+            moved |= done
+            if not done and not redriven:
+                return moved
+            row = await deliverable(key)
+            if row is None:
+                return False
+            if time.monotonic() > ends:
+                return True
+        if not waiting and after > cursor:
+            await self._threads.run(self._deliveries.acknowledge, key, after)
+        return moved or after > cursor
 
     def _next(self, row: SubscriptionRow) -> tuple[list[Waiting], list[Waiting], dict[int, Attempt], int, int]:
         attempts = {attempt.position: attempt for attempt in self._deliveries.attempts(row.key)}
@@ -254,7 +271,7 @@ class Webhooks:
     async def _attempt(
         self, row: SubscriptionRow, notification: Waiting, attempt: Attempt | None, *, redriven: bool
     ) -> bool:
-        """Send one notification, unless its time has not come, and note the outcome; whether it is over and done."""
+        """Sends one notification, unless its time has not come, and notes the outcome; returns whether it is done."""
         if attempt is not None and attempt.next_try > _now():
             return False
         assert row.url is not None
@@ -271,7 +288,8 @@ class Webhooks:
         if outcome.delivered:
             self._metrics.attempted("delivered")
             self._metrics.delivered("webhook", f"{row.tenant}/{row.id}", 1)
-            await self._do(self._delivered, row.key, position, redriven)
+            settle = self._deliveries.delivered if redriven else self._deliveries.acknowledge
+            await self._threads.run(settle, row.key, position)
             if current.suspended is not None:
                 await self._suspend(current, None)
             return True
@@ -283,18 +301,12 @@ class Webhooks:
         failures = 1 + (0 if attempt is None else attempt.attempts)
         if failures >= self._settings.suspended_after and current.suspended is None:
             current = await self._suspend(current, f"{outcome.reason}; {failures} attempts in a row have failed")
-        given_up = await self._do(self._failed, current, position, outcome, failures, redriven) is True
+        given_up = await self._threads.run(self._failed, current, position, outcome, failures, redriven)
         self._failure.set()
         return given_up
 
-    def _delivered(self, key: int, position: int, redriven: bool) -> None:
-        if redriven:
-            self._deliveries.delivered(key, position)
-        else:
-            self._deliveries.acknowledge(key, position)
-
     def _failed(self, row: SubscriptionRow, position: int, outcome: Outcome, failures: int, redriven: bool) -> bool:
-        """Note a failure; whether it was the last, so that the next notification has its turn."""
+        """Notes a failure; returns whether it was the last, so that the next notification has its turn."""
         settings = self._settings
         if failures > len(settings.backoff_seconds):
             self._deliveries.dead(row.key, position, outcome.reason, failures, acknowledge=not redriven)
@@ -310,29 +322,27 @@ class Webhooks:
         return False
 
     async def _suspend(self, row: SubscriptionRow, reason: str | None) -> SubscriptionRow:
-        """Have a subscription say why it is only probed; or, with None, that it is not any more."""
-        changed: SubscriptionRow = await self._do(
-            lambda: self._catalogue.update(row.tenant, row.id, suspended=reason)
-        )  # fmt: skip
+        """Suspends a subscription for a reason; with None, ends its suspension."""
+        changed = await self._threads.run(lambda: self._catalogue.update(row.tenant, row.id, suspended=reason))
         self._subscriptions.forget(row.tenant, row.id)
         said = "is reached again" if reason is None else f"is suspended: {reason}"
         _logger.warning("webhook of subscription %s/%s %s", row.tenant, row.id, said)
         return changed
 
     async def _disable(self, row: SubscriptionRow) -> None:
-        await self._do(lambda: self._catalogue.update(row.tenant, row.id, disabled=GONE))
+        await self._threads.run(lambda: self._catalogue.update(row.tenant, row.id, disabled=GONE))
         self._subscriptions.forget(row.tenant, row.id)
         _logger.warning("webhook of subscription %s: %s, so it is disabled", row.id, GONE)
 
 
 def _endpoint(url: str | None) -> str:
-    """The server of a URL: those that go there are one to whom it is slow."""
+    """Returns the server of a URL, which its receivers share."""
     parts = urlsplit(url or "")
     return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 def _payload(row: SubscriptionRow, notification: Waiting) -> str:
-    """As Standard Webhooks has it: type, timestamp, data. An event is as it was published."""
+    """Returns type, timestamp and data, as Standard Webhooks has it. An event is as it was published."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     id_ = json.dumps(row.id, ensure_ascii=False)
     return (

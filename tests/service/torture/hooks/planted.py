@@ -69,24 +69,24 @@ def accepted_here_refused_there(module):
 
 def written_is_received(module):
     """Row 4: what the socket has taken counts as received, whatever the client says."""
-    stream = module.Streaming.stream
+    stream = module.Fetching.stream
 
     @functools.wraps(stream)
     async def planted(self, tenant, id, last, ack):
         return await stream(self, tenant, id, last, "auto")
 
-    module.Streaming.stream = planted
+    module.Fetching.stream = planted
 
 
 def everything_waits_at_the_start(module):
     """Row 6: a gateway that starts counts all of a domain's events as not matched, until its stream says otherwise."""
-    count_waiting = module.Subscribing._count_waiting
+    count_waiting = module.SubscriptionUpkeep._count_waiting
 
     def planted(self):
         self._matched = lambda key: -1
         count_waiting(self)
 
-    module.Subscribing._count_waiting = planted
+    module.SubscriptionUpkeep._count_waiting = planted
 
 
 def nothing_is_set_aside(module):
