@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
+from tests.waiting import until
 
 from tidings import cli
 from tidings.model.domain import Attribute, Domain
@@ -126,11 +126,11 @@ def test_a_table_that_changes_is_compiled_again_while_the_query_runs(
         )
         running.start()
         try:
-            _eventually(lambda: told.exists() and _count(told) == 2)
+            until(lambda: told.exists() and _count(told) == 2)
             table.write_text("id,filter\nmany,x >= 0\nfew,x = 2\n")
-            _eventually(lambda: (tmp_path / "query" / "subscriptions" / "current").read_text() == "2\n")
+            until(lambda: (tmp_path / "query" / "subscriptions" / "current").read_text() == "2\n")
             log.append(read_events([{"x": 2}], DOMAIN))
-            _eventually(lambda: _count(told) == 4)
+            until(lambda: _count(told) == 4)
         finally:
             stopped.set()
             running.join()
@@ -157,10 +157,3 @@ class _Given:
 def _count(path: Path) -> int:
     with Notifications(path) as store:
         return len(store)
-
-
-def _eventually(holds: Any, seconds: float = 240) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings.kernels import decorator as first_use
 from tidings.kernels import decorator as kernel_module
@@ -45,10 +46,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_processes_that_compile_at_once_never_mix_up_signatures(folder: Path) -> None:
     compiling = [_run(folder, f"kernels.first(np.ones(2, '{kind}'))") for kind in TYPES]
-    assert [process.wait(60) for process in compiling] == [0] * len(TYPES)
+    assert [process.wait(LAST_RESORT_SECONDS) for process in compiling] == [0] * len(TYPES)
     assert len(list(folder.rglob("*first*.nbc"))) == len(TYPES)
     asked = f"print([int(kernels.twice_the_first(np.ones(2, kind))) for kind in {TYPES}], kernels.first.stats)"
-    answer, _ = _run(folder, asked).communicate(timeout=60)
+    answer, _ = _run(folder, asked).communicate(timeout=LAST_RESORT_SECONDS)
     assert answer.startswith(f"{[4] * len(TYPES)}")
     assert "cache_misses={}" in answer.replace("Counter()", "{}")  # all were found
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import apsw
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.store.catalogue import Catalogue, schema
 
@@ -136,21 +137,21 @@ def postgresql() -> Iterator[PostgreSQL]:
     finally:
         if server is not None:
             server.terminate()
-            server.wait(timeout=30)
+            server.wait(LAST_RESORT_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wait_for(server: PostgreSQL, process: subprocess.Popen[bytes], output: Path) -> None:
     import psycopg
 
-    give_up = time.monotonic() + 60
-    while True:
-        try:
-            return server.execute("postgres", "SELECT 1")
-        except psycopg.OperationalError:
-            if process.poll() is not None or time.monotonic() > give_up:
-                pytest.fail(f"PostgreSQL does not start:\n{output.read_text()}")
-            time.sleep(0.02)
+    def serves() -> bool:
+        assert process.poll() is None, f"PostgreSQL does not start:\n{output.read_text()}"
+        with contextlib.suppress(psycopg.OperationalError):
+            server.execute("postgres", "SELECT 1")
+            return True
+        return False
+
+    until(serves)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

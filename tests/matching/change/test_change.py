@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings import Attribute, Domain, FilterError, Matcher, Subscription, SubscriptionError
 from tidings.matching import matcher
@@ -348,7 +349,7 @@ def test_a_process_that_ends_while_parts_are_merged_ends_well() -> None:
         "matcher = Matcher([], Domain('d', [Attribute('x', 'double')]))\n"
         "matcher.add({k: f'x > {k}' for k in range(2000)})\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=LAST_RESORT_SECONDS)
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
@@ -188,7 +189,7 @@ def run(folder: Path, *, recover: bool = False) -> None:
         events, folder / "index", sink, checkpoint=folder / "query", trigger="now", recover=recover
     )
     with running:
-        assert running.wait(120)
+        assert running.wait(LAST_RESORT_SECONDS)
 
 
 @pytest.mark.spark

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings.model.domain import Attribute, Domain
 from tidings.pipeline import PipelineError
@@ -23,7 +24,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 HERE = Path(__file__).parent
 SCHEMA = {"n": "bigint", "symbol": "string", "price": "double"}
-SECONDS_MAX = 300
 
 
 def beside(name: str) -> ModuleType:
@@ -63,7 +63,7 @@ def test_every_event_of_a_topic_arrives_once_with_its_matches_in_another(
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(HERE / "kafka_round_trip.py"), json.dumps(given)],
-        capture_output=True, text=True, check=False, timeout=SECONDS_MAX,
+        capture_output=True, text=True, check=False, timeout=LAST_RESORT_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     expected: dict[int, list[int]] = {event["n"]: [] for event in events}

@@ -16,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings import Matcher
 from tidings.model.domain import Attribute, Domain
@@ -125,6 +126,14 @@ def batches(path: Path) -> int:
     return len([name for name in os.listdir(folder) if name.isdecimal()]) if folder.exists() else 0
 
 
+def wait_for_batches(process: subprocess.Popen[bytes], path: Path, count: int) -> None:
+    def done() -> bool:
+        assert process.poll() is None, process.stderr.read()  # type: ignore[union-attr]
+        return batches(path) >= count
+
+    until(done)
+
+
 @pytest.mark.parametrize("kind", ["store", "parquet"])
 def test_a_query_that_is_killed_tells_everyone_exactly_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     changing = Changing(spark, tmp_path)
@@ -134,17 +143,13 @@ def test_a_query_that_is_killed_tells_everyone_exactly_once(spark: SparkSession,
         for _ in range(KILLS):
             done = batches(tmp_path)
             with command(tmp_path, *sink, "--trigger", "0") as process:
-                end = time.monotonic() + 240
-                while batches(tmp_path) < done + 3:
-                    assert process.poll() is None, process.stderr.read()  # type: ignore[union-attr]
-                    assert time.monotonic() < end
-                    time.sleep(0.05)
-                time.sleep(random.random())
+                wait_for_batches(process, tmp_path, done + 3)
+                time.sleep(random.random())  # so that it is killed at any moment of a batch
                 kill(process)
     finally:
         changing.stop()
     with command(tmp_path, *sink, "--trigger", "now") as process:
-        assert process.wait(240) == 0, process.stderr.read()  # type: ignore[union-attr]
+        assert process.wait(LAST_RESORT_SECONDS) == 0, process.stderr.read()  # type: ignore[union-attr]
     changing.check(told(kind, tmp_path / "out", spark))
 
 
@@ -162,16 +167,12 @@ def test_sigterm_ends_a_query_cleanly_and_it_goes_on_later(spark: SparkSession, 
     sink = ("--sink", f"store:{tmp_path / 'out'}")
     try:
         with command(tmp_path, *sink, "--trigger", "0.1s") as process:
-            end = time.monotonic() + 240
-            while batches(tmp_path) < 2:
-                assert process.poll() is None, process.stderr.read()  # type: ignore[union-attr]
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            wait_for_batches(process, tmp_path, 2)
             process.terminate()
-            assert process.wait(60) == 0
+            assert process.wait(LAST_RESORT_SECONDS) == 0
             assert b"events in" in process.stderr.read()  # type: ignore[union-attr]
     finally:
         changing.stop()
     with command(tmp_path, *sink, "--trigger", "now") as process:
-        assert process.wait(240) == 0
+        assert process.wait(LAST_RESORT_SECONDS) == 0
     changing.check(told("store", tmp_path / "out", spark))

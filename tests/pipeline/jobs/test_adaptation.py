@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings.errors import EventError
 from tidings.filter.compile.compiler import compile_filters
@@ -124,7 +125,7 @@ def test_the_command_writes_views(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LAST_RESORT_SECONDS,
     )
     assert ran.returncode == 0, ran.stderr
     assert "opchord" in ran.stdout

@@ -20,6 +20,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings import pipeline
 from tidings.cli import main
@@ -399,7 +400,7 @@ def test_the_command_runs_on_its_own_and_draws(files: Path) -> None:
     arguments = ["price > 4", "--events", str(files / "quotes.parquet"), "--picture", str(files / "rate.png")]
     done = subprocess.run(
         [sys.executable, "-m", "tidings", "backtest", *arguments, "--master", "local[1]"],
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=LAST_RESORT_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "price > 4" in done.stdout

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings import pipeline
 from tidings.cli import main
@@ -124,7 +125,7 @@ def test_the_command_prints_the_report_and_writes_the_files(tmp_path: Path) -> N
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LAST_RESORT_SECONDS,
     )
     assert ran.returncode == 0, ran.stderr
     assert "where subscriptions pile up" in ran.stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings import pipeline
 from tidings.pipeline.sinks.stream_sinks import ParquetSink
@@ -66,7 +67,7 @@ def test_a_stream_of_feeds_delivers_each_version_of_an_item_once_over_restarts(
         with pipeline.stream(
             source, subscriptions, ParquetSink(tmp_path / "out"), checkpoint=tmp_path / "query", trigger="now"
         ) as running:
-            assert running.wait(120)
+            assert running.wait(LAST_RESORT_SECONDS)
         rows = spark.read.parquet(str(tmp_path / "out")).collect()
         told = [(row.item, None if row.subscriptions is None else sorted(row.subscriptions)) for row in rows]
         return sorted(told, key=repr)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings.errors import DomainError, TidingsError
 from tidings.model.domain import RESERVED_PREFIX, Attribute, Domain, path_text
@@ -374,7 +375,7 @@ def test_attributes_may_have_any_names_but_those_of_tidings_own(spark: SparkSess
         with pipeline.stream(
             source, world[0], StoreSink(world[1]), checkpoint=tmp_path / "checkpoint", trigger="now", partitions=2
         ) as running:
-            assert running.wait(240)
+            assert running.wait(LAST_RESORT_SECONDS)
         with Notifications(world[1]) as store:
             assert sorted(store.pairs()) == sorted((0, str(k)) for k in range(len(filters)))
         events = read_log(spark, tmp_path / "log", domain=domain, on_error="reject", prefix=RESERVED_PREFIX)

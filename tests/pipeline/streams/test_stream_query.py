@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
-from tests.waiting import until
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings import pipeline
 from tidings.pipeline.job_errors import PipelineError
@@ -76,7 +76,7 @@ class World:
     def run(self, sink: Any = None, **options: Any) -> None:
         """Match what is there, and end."""
         with self.start(sink, **options) as running:
-            assert running.wait(60)
+            assert running.wait(LAST_RESORT_SECONDS)
 
     def notified(self) -> set[tuple[int, str | int]]:
         with Notifications(self.store) as store:
@@ -161,7 +161,7 @@ def test_a_stream_of_files_answers_what_a_batch_answers_and_pins_its_versions(wo
         with stream(
             FileEvents(str(events)), world.index, ParquetSink(out), checkpoint=world.checkpoint, trigger="now"
         ) as s:
-            assert s.wait(60)
+            assert s.wait(LAST_RESORT_SECONDS)
 
     put(0, 50)
     run()
@@ -308,7 +308,7 @@ def test_a_checkpoint_belongs_to_one_query_and_one_process_and_its_store(world: 
     for checksum in (world.checkpoint / "offsets").glob(".0.crc"):
         checksum.unlink()
     with pytest.raises(PipelineError, match=r"checkpoint: .* is damaged"), world.start() as running:
-        running.wait(60)
+        running.wait(LAST_RESORT_SECONDS)
 
 
 def test_recovery_goes_on_after_the_last_position_that_the_store_knows(world: World) -> None:

@@ -8,13 +8,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from tests.waiting import until
 
 from tidings.store.log.log_errors import LogBusyError, LogError, LogFullError
 from tidings.store.log.log_files import ask
@@ -56,10 +56,9 @@ def test_a_writer_killed_at_random_points_loses_nothing_acknowledged_and_repeats
         answers = tmp_path / f"answers-{run}"
         with answers.open("wb") as output:
             writer = subprocess.Popen([sys.executable, "-c", WRITER, str(log), str(run)], stdout=output)
-            while answers.stat().st_size == 0:
-                assert writer.poll() is None
-                time.sleep(0.01)
-            time.sleep(moments.uniform(0.02, 0.3))
+            enough = moments.randint(1, 5_000)
+            until(lambda: answers.stat().st_size >= enough or writer.poll() is not None)  # noqa: B023
+            assert writer.poll() is None
             writer.send_signal(signal.SIGKILL)
             writer.wait()
         for line in answers.read_text().split("\n")[:-1]:  # the last may be cut short

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -55,13 +56,14 @@ class TestRetention:
             assert log.retain(max_bytes=10_000) == 5
             assert log.retain(max_bytes=0) == 10
 
-    def test_by_age_the_younger_are_kept(self, tmp_path: Path) -> None:
+    def test_by_age_the_younger_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        began = time.time_ns()
         with Log(tmp_path / "log") as log:
             log.append([{"n": 0}], domain="d")
-            time.sleep(0.2)
+            monkeypatch.setattr("time.time_ns", lambda: began + 3600 * 10**9)
             log.append([{"n": 1}], domain="d")
-            assert log.retain(max_age=dt.timedelta(minutes=1)) == 0
-            assert log.retain(max_age=dt.timedelta(milliseconds=150)) == 1
+            assert log.retain(max_age=dt.timedelta(hours=2)) == 0
+            assert log.retain(max_age=dt.timedelta(minutes=1)) == 1
 
     def test_more_pages_than_one_transaction_removes_go_too(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -80,11 +82,14 @@ class TestRetention:
 
 
 class TestPlaces:
-    def test_the_position_of_a_time_is_of_the_first_event_at_it_or_after(self, tmp_path: Path) -> None:
+    def test_the_position_of_a_time_is_of_the_first_event_at_it_or_after(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = count(time.time_ns(), 2_000_000)  # every look at it comes 2 ms later
+        monkeypatch.setattr("time.time_ns", lambda: next(clock))
         with Log(tmp_path / "log") as log:
             for n in (1, 3, 1, 5):
                 log.append([{"n": 1}] * n, domain="d")
-                time.sleep(0.002)
             times = {batch_time: None for part in log.read() for batch_time in part["time"].to_pylist()}
             assert [log.position_at(moment) for moment in times] == [0, 1, 4, 5]
             later = max(times) + dt.timedelta(microseconds=1)

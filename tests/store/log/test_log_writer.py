@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings.errors import EventError
 from tidings.model.domain import Attribute, Domain
@@ -272,7 +273,7 @@ def test_readers_in_other_processes_follow_the_writer_without_gaps(tmp_path: Pat
             assert reader.stdout.readline() == b"ready\n"
         while log.end < 1500:
             log.append([{"n": n} for n in range(7)], domain="ab"[log.end % 2])
-        assert [reader.wait(timeout=30) for reader in readers] == [0, 0]
+        assert [reader.wait(LAST_RESORT_SECONDS) for reader in readers] == [0, 0]
         for reader in readers:
             assert reader.stdout is not None
             reader.stdout.close()

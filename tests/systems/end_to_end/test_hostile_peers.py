@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.systems.protocols.test_process import Hosted, until
+from tests.systems.protocols.test_process import Hosted
+from tests.waiting import LAST_RESORT_SECONDS, until_async
 
 from tidings.systems.bluedove.messages import Handover
 from tidings.systems.protocols import link as link_module
@@ -70,7 +71,7 @@ async def send(node: Hosted, *parts: bytes) -> asyncio.StreamReader:
 
 async def cut_off(reader: asyncio.StreamReader) -> None:
     """Wait until the node has ended the connection."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LAST_RESORT_SECONDS):
         try:
             assert await reader.read() == b""
         except ConnectionError:
@@ -90,7 +91,7 @@ class Peered(Hosted):
         """It still does what it is there for."""
         self.wish(subscribe="s", filter="price > 1.0")
         self.wish(publish={"price": 2.0}, id="e")
-        await until(lambda: any("delivered" in line for line in self.told), 60)
+        await until_async(lambda: any("delivered" in line for line in self.told))
 
     async def close(self) -> None:
         for writer in self.kept:
@@ -145,7 +146,7 @@ def test_a_message_that_makes_no_sense_is_dropped_and_the_connection_goes_on(mes
         then = json.dumps({"from": ID, "book": {str(ID): PEER}, "message": good})
         network = node.process.node.networks["market"]
         await send(node, frame(text.replace("NETWORK", network)), frame(then.replace("NETWORK", network)))
-        await until(lambda: ID in node.process._book, 60)  # the second one was heard
+        await until_async(lambda: ID in node.process._book)  # the second one was heard
         assert node.dropped == {"bad message": 1}
 
     with_node(play)
@@ -164,9 +165,9 @@ def test_an_ill_typed_member_is_neither_taken_nor_spread(member: list[Any], tabl
         for newer, state in (([{"Member": member}], None), ([], table)):
             message = {"InDomain": [network, {"Ack": [newer, [], state, False]}]}
             await send(first, frame(json.dumps({"from": ID, "book": {str(ID): PEER}, "message": message})))
-        await until(lambda: first.dropped == {"bad message": 2}, 60)
+        await until_async(lambda: first.dropped == {"bad message": 2})
         await second.open("bluedove", first.address)
-        await until(lambda: {"ready": second.address} in second.told, 60)
+        await until_async(lambda: {"ready": second.address} in second.told)
         for node in (first, second):
             members = next(iter(node.process.node._nodes.values())).members  # type: ignore[attr-defined]
             assert members.keys() <= {first.process.node.id, second.process.node.id}
@@ -205,7 +206,7 @@ def test_of_too_many_connections_the_most_silent_makes_way(monkeypatch: pytest.M
         readers = []
         for number in range(50):
             readers.append(await send(node))
-            await until(lambda n=number: len(node.process._incoming) == min(n + 1, 10), 60)  # type: ignore[misc]
+            await until_async(lambda n=number: len(node.process._incoming) == min(n + 1, 10))  # type: ignore[misc]
         for reader in readers[:40]:
             await cut_off(reader)
         assert not any(reader.at_eof() for reader in readers[40:])
@@ -233,16 +234,16 @@ def test_what_is_too_large_to_be_sent_is_counted_and_the_link_goes_on() -> None:
         nodes = [Peered(), Peered()]
         await nodes[0].open("bluedove", None)
         await nodes[1].open("bluedove", nodes[0].address)
-        await until(lambda: {"ready": nodes[1].address} in nodes[1].told, 60)
+        await until_async(lambda: {"ready": nodes[1].address} in nodes[1].told)
         copies: Any = ("x" * MAX_FRAME,)
         large = nodes[0].process.node._of("market", [Send(nodes[1].process.node.id, Handover(0, 0, copies, None))])
         for _ in range(3):
             nodes[0].process._do(large)
         assert nodes[0].dropped == {"too large to send": 3}
         nodes[1].wish(subscribe="s", filter="price > 1.0")
-        await until(lambda: {"active": "s"} in nodes[1].told, 60)
+        await until_async(lambda: {"active": "s"} in nodes[1].told)
         nodes[0].wish(publish={"price": 2.0}, id="e")
-        await until(lambda: any("delivered" in line for line in nodes[1].told), 60)
+        await until_async(lambda: any("delivered" in line for line in nodes[1].told))
         for node in nodes:
             await node.close()
 
@@ -273,13 +274,13 @@ def test_an_event_of_the_most_bytes_arrives() -> None:
         nodes = [Peered(), Peered()]
         await nodes[0].open("bluedove", None)
         await nodes[1].open("bluedove", nodes[0].address)
-        await until(lambda: {"ready": nodes[1].address} in nodes[1].told, 60)
+        await until_async(lambda: {"ready": nodes[1].address} in nodes[1].told)
         nodes[1].wish(subscribe="s", filter="price > 1.0")
-        await until(lambda: {"active": "s"} in nodes[1].told, 60)
+        await until_async(lambda: {"active": "s"} in nodes[1].told)
         event = {"price": 2.0, "note": ""}
         event["note"] = "\\" * ((MAX_BODY - len(json.dumps(event))) // 2)
         nodes[0].wish(publish=event, id="large")
-        await until(lambda: any("delivered" in line for line in nodes[1].told), 60)
+        await until_async(lambda: any("delivered" in line for line in nodes[1].told))
         assert not any(line for line in nodes[0].told if "error" in line)
         for node in nodes:
             assert not node.dropped
@@ -308,7 +309,7 @@ def test_a_peer_that_does_not_read_is_given_up_and_reported(monkeypatch: pytest.
         for _ in range(40):
             node.process._do(large)
         assert node.dropped["peer reads too slowly"] > 0
-        await until(lambda: "peer does not read" in node.dropped, 60)
+        await until_async(lambda: "peer does not read" in node.dropped)
         assert not node.process._links[id].is_busy
         await node.delivers()
         held.set()
@@ -330,7 +331,7 @@ def test_a_timer_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
             return failing(tag, now_ms)
 
         monkeypatch.setattr(node.process.node, "on_timer", on_timer)
-        await until(lambda: len(failed) == 20, 60)
+        await until_async(lambda: len(failed) == 20)
         assert node.dropped["failed"] == 20
 
     with_node(play)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until_async
 
 from tidings.errors import TidingsError
 from tidings.model.domain import Attribute, Domain
@@ -45,15 +48,38 @@ class Hosted:
     def wish(self, **what: Any) -> None:
         self.process.on_line(json.dumps(what))
 
+    def delivered(self) -> set[str]:
+        return {line["id"] for line in self.told if "delivered" in line}
+
     async def close(self) -> None:
         self.server.close()
         await self.process.stop(grace_s=0.2)
 
 
-async def until(true: Callable[[], bool], seconds: float = 30) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():
-            await asyncio.sleep(0.02)
+PROBE = {"symbol": "PROBE", "price": 1.0, "volume": 1, "rating": 1}
+PROBES = count()
+
+
+async def until_all_deliver(nodes: Sequence[Hosted], **domain: str) -> None:
+    """Waits until the network has settled: an event that any of these nodes publishes reaches all of them."""
+    names = [f"probe {node.address}" for node in nodes]
+    for name, node in zip(names, nodes, strict=True):
+        if {"active": name} not in node.told:
+            node.wish(subscribe=name, filter="symbol = 'PROBE'", **domain)
+    await until_async(lambda: all({"active": name} in node.told for name, node in zip(names, nodes, strict=True)))
+    for attempt in count():
+        wanted = {f"probe{next(PROBES)}" for _ in nodes}
+        for id, node in zip(sorted(wanted), nodes, strict=True):
+            node.wish(publish=PROBE, id=id, **domain)
+        with contextlib.suppress(TimeoutError):  # what a network loses while nodes join does not come later
+            async with asyncio.timeout(20 * PACE):
+                await until_async(lambda: all(wanted <= node.delivered() for node in nodes))  # noqa: B023
+            return
+        assert attempt < LAST_RESORT_SECONDS / (20 * PACE)
+
+
+def no_probe(told: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line for line in told if not str(line.get("delivered", "")).startswith("probe")]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -63,19 +89,20 @@ def test_nodes_over_tcp_join_and_deliver(system: str) -> None:
         await nodes[0].open(system, None)
         for node in nodes[1:]:
             await node.open(system, nodes[0].address)
-        await until(lambda: all({"ready": node.address} in node.told for node in nodes))
-        await asyncio.sleep(12 * PACE)
+        await until_async(lambda: all({"ready": node.address} in node.told for node in nodes))
+        await until_all_deliver(nodes)
         nodes[1].wish(subscribe="dear", filter="price > 50.0")
         nodes[2].wish(subscribe="alpha", filter="symbol = 'ALPHA' AND rating < 5")
-        await until(lambda: {"active": "dear"} in nodes[1].told and {"active": "alpha"} in nodes[2].told)
+        await until_async(lambda: {"active": "dear"} in nodes[1].told and {"active": "alpha"} in nodes[2].told)
         nodes[3].wish(publish={"symbol": "ALPHA", "price": 75.5, "volume": 1, "rating": 3}, id="both")
         nodes[0].wish(publish={"symbol": "BETA", "price": 20.0, "volume": 1, "rating": 3}, id="none")
         nodes[2].wish(publish={"symbol": "BETA", "price": 60.0, "volume": 1, "rating": None}, id="one")
-        await until(lambda: sum("delivered" in line for node in nodes for line in node.told) >= 3)
-        await asyncio.sleep(0.1)
+        told = lambda: no_probe(line for node in nodes for line in node.told)  # noqa: E731
+        await until_async(lambda: sum("delivered" in line for line in told()) >= 3)
+        await until_all_deliver(nodes)  # so that what should not have come would have come by now
         for node in nodes:
             await node.close()
-        return [line for node in nodes for line in node.told if "delivered" in line or "error" in line]
+        return [line for line in told() if "delivered" in line or "error" in line]
 
     told = asyncio.run(play())
     assert sorted((line["delivered"], line["id"]) for line in told) == [
@@ -88,15 +115,15 @@ def test_a_node_that_queues_delivers_when_it_is_polled() -> None:
         patient, prompt = Hosted(), Hosted()
         await patient.open("bluedove", None, queued=True)
         await prompt.open("bluedove", patient.address)
-        await until(lambda: {"ready": prompt.address} in prompt.told)
-        await asyncio.sleep(12 * PACE)
+        await until_async(lambda: {"ready": prompt.address} in prompt.told)
+        await until_all_deliver([prompt])
         patient.wish(subscribe="dear", filter="price > 50.0")
         prompt.wish(subscribe="dear too", filter="price > 50.0")
-        await until(lambda: {"active": "dear"} in patient.told and {"active": "dear too"} in prompt.told)
+        await until_async(lambda: {"active": "dear"} in patient.told and {"active": "dear too"} in prompt.told)
         for number in range(3):
             prompt.wish(publish={"symbol": "ALPHA", "price": 60.5, "volume": 1, "rating": 3}, id=f"e{number}")
-        await until(lambda: sum("delivered" in line for line in prompt.told) == 3)
-        await asyncio.sleep(0.2)
+        await until_async(lambda: sum("delivered" in line for line in no_probe(prompt.told)) == 3)
+        await until_all_deliver([prompt])  # so that what comes without being polled would have come by now
         waiting = [line for line in patient.told if "delivered" in line]
         patient.wish(poll="dear", limit=2)
         some = [line for line in patient.told if "delivered" in line]
@@ -133,19 +160,19 @@ def test_a_node_of_several_domains_is_told_which_is_meant() -> None:
         nodes = [Hosted(), Hosted()]
         await nodes[0].open("opchord", None, DOMAIN, wines)
         await nodes[1].open("opchord", nodes[0].address, DOMAIN, wines)
-        await until(lambda: {"ready": nodes[1].address} in nodes[1].told)
-        await asyncio.sleep(4 * PACE)
+        await until_async(lambda: {"ready": nodes[1].address} in nodes[1].told)
+        await until_all_deliver(nodes, domain="market")
         nodes[1].wish(subscribe="s", filter="price > 5", domain="market")
         nodes[1].wish(subscribe="w", filter="price > 5", domain="wines")
-        await until(lambda: sum("active" in line for line in nodes[1].told) == 2)
+        await until_async(lambda: {"active": "s"} in nodes[1].told and {"active": "w"} in nodes[1].told)
         nodes[0].wish(publish={"price": 6.0}, id="share", domain="market")
         nodes[0].wish(publish={"price": 7.0}, id="bottle", domain="wines")
         nodes[0].wish(publish={"price": 8.0}, id="what")
         nodes[0].wish(publish={"price": 8.0}, id="what", domain=["wines"])
-        await until(lambda: sum("delivered" in line for line in nodes[1].told) == 2)
+        await until_async(lambda: sum("delivered" in line for line in no_probe(nodes[1].told)) == 2)
         for node in nodes:
             await node.close()
-        return [line for node in nodes for line in node.told]
+        return no_probe(line for node in nodes for line in node.told)
 
     told = asyncio.run(play())
     assert sorted((line["delivered"], line["id"]) for line in told if "delivered" in line) == [
@@ -166,16 +193,16 @@ def test_a_node_that_stops_has_left_the_network(system: str) -> None:
         await nodes[0].open(system, None)
         for node in nodes[1:]:
             await node.open(system, nodes[0].address)
-        await until(lambda: all({"ready": node.address} in node.told for node in nodes))
+        await until_async(lambda: all({"ready": node.address} in node.told for node in nodes))
         nodes[1].wish(subscribe="s", filter="price > 50.0")
-        await until(lambda: {"active": "s"} in nodes[1].told)
+        await until_async(lambda: {"active": "s"} in nodes[1].told)
         await nodes[2].close()
         number = 0
         while not any("delivered" in line for line in nodes[1].told):
             nodes[0].wish(publish={"price": 75.5}, id=f"e{number}")
             number += 1
-            await asyncio.sleep(10 * PACE)
-            assert number < 100
+            await asyncio.sleep(10 * PACE)  # before the next one
+            assert number < LAST_RESORT_SECONDS / (10 * PACE)
         for node in nodes[:2]:
             await node.close()
 
@@ -190,7 +217,7 @@ def test_a_wish_that_comes_before_the_node_has_joined_waits_until_then() -> None
         second.wish(subscribe="s", filter="price > 1.0")
         second.wish(publish={"price": 2.0}, id="e")
         assert not second.told
-        await until(lambda: {"active": "s"} in second.told)
+        await until_async(lambda: {"active": "s"} in second.told)
         assert second.told[0] == {"ready": second.address}
         for node in (first, second):
             await node.close()
