@@ -26,7 +26,7 @@ from tidings.filter.meaning.interpreter import selected_by
 from tidings.filter.syntax.parser import parse_filter
 from tidings.matching.batch_columns import Columns
 from tidings.matching.change.delta import Fresh
-from tidings.matching.change.known_shapes import KnownShapes
+from tidings.matching.change.delta_reader import DeltaReader
 from tidings.matching.change.merge import Background, Part, first_to_merge, merged
 from tidings.matching.change.removed import Matched, living
 from tidings.matching.change.segment import Living, joined
@@ -113,7 +113,7 @@ class Matcher:
         self._pool = ThreadPoolExecutor(self._threads, "tidings-match") if self._threads > 1 else None
         self._changing = threading.Lock()  # one change at a time; matches never wait for it
         self._background = Background(self._merge)
-        self._shapes: KnownShapes | None = None
+        self._reader: DeltaReader | None = None
         self._sample: Columns | None = None
         self._replaced = 0  # how often all was
         self._counters = [0, 0, 0]  # events, candidates, matches
@@ -299,9 +299,9 @@ class Matcher:
                 assert state.pending is not None
                 self._swap(pending_state(changed_table(state.pending, table, replacing=replacing), None))
                 return
-            if self._shapes is None:
-                self._shapes = KnownShapes(state.domain)
-            self._swap(state_with(state, table, self._shapes, self._sample, replacing=replacing))
+            if self._reader is None:
+                self._reader = DeltaReader(state.domain)
+            self._swap(state_with(state, table, self._reader, self._sample, replacing=replacing))
 
     def _swap(self, state: State) -> None:
         """Have another state from now on, and have it merged where that is due."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tidings.errors import FilterError
 from tidings.filter.compile.compiler import compile_filters
-from tidings.filter.compile.predicate_plans import PredicateReader
+from tidings.filter.compile.filter_reader import FilterReader
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import Attribute, Domain
@@ -193,9 +193,9 @@ def test_every_predicate_is_compiled_alike_alone(predicate: str) -> None:
 
 @pytest.mark.parametrize("predicate", [*PREDICATES, *RESIDUALS])
 def test_a_predicate_seen_before_is_read_as_the_full_parse_reads_it(predicate: str) -> None:
-    random, reader = Random(predicate), PredicateReader(DOMAIN)
+    random, reader = Random(predicate), FilterReader(DOMAIN)
     for text in (_fill(predicate, random) for _ in range(60)):
-        if (tree := reader.read(text)) is not None:
+        if (tree := reader.by_predicates(text)) is not None:
             assert tree == parse_filter(text, DOMAIN), text
 
 

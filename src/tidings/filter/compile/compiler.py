@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal as Choice
 
 import numpy as np
@@ -12,14 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.errors import FilterError
+from tidings.filter.compile.filter_reader import FilterReader
 from tidings.filter.compile.plan_execution import Execution
 from tidings.filter.compile.plans import plan
-from tidings.filter.compile.predicate_plans import PredicateReader
-from tidings.filter.compile.shapes import RegularExpressions, Scan, served_by_plans
+from tidings.filter.compile.shapes import served_by_plans
 from tidings.filter.normal.filter_table import Builder, FilterTable, Rows
 from tidings.filter.normal.normal_form import normalise
 from tidings.filter.syntax.parser import parse_filter
-from tidings.filter.tree import Expression
 from tidings.model.arrow import ArrowArray
 from tidings.model.domain import Domain
 
@@ -30,19 +30,17 @@ def compile_filters(
     *,
     on_error: Choice["raise", "reject"] = "raise",
     plans: bool = True,
-    scan: Scan = RegularExpressions,
 ) -> FilterTable:
     """The normal forms of many filters over a domain, in columns.
 
     A filter that cannot be read raises its FilterError, or with `on_error="reject"` is listed in
-    `rejects` and matches nothing. `plans=False` reads every filter by itself, and `scan` may be another
-    scanner of literals, both to the same end.
+    `rejects` and matches nothing. `plans=False` reads every filter by itself, with the same result.
     """
     texts = _texts(filters)
     reading = _Reading(texts, domain, on_error, plans)
     everything = np.arange(len(texts), dtype=np.int32)
     with _collecting_garbage_seldom():
-        executions = list(reading.planned(scan)) if plans else []
+        executions = list(reading.planned()) if plans else []
         reading.in_full(np.setdiff1d(everything, _joined(execution.regular() for execution in executions)))
         reading.builder.number_constants()
         # What only the numbers show (an empty range of strings) is read in full too; its constants are there already.
@@ -55,23 +53,19 @@ class _Reading:
         self._texts = texts
         self._domain = domain
         self._on_error = on_error
-        self._predicates = PredicateReader(domain) if plans else None
+        self._read = FilterReader(domain).read if plans else partial(parse_filter, domain=domain)
         self.builder = Builder(domain)
         self.rejects: list[tuple[int, FilterError]] = []
 
-    def planned(self, scan: Scan) -> Iterator[Execution]:
+    def planned(self) -> Iterator[Execution]:
         """The filters that share a plan, plan by plan."""
-        for served in served_by_plans(self._texts, self._domain, plan, scan):
+        for served in served_by_plans(self._texts, self._domain, plan):
             yield Execution(served, self.builder)
-
-    def _tree(self, text: str) -> Expression:
-        tree = self._predicates.read(text) if self._predicates is not None else None
-        return parse_filter(text, self._domain) if tree is None else tree
 
     def in_full(self, rows: Rows) -> None:
         for row, text in zip(rows.tolist(), self._texts.take(pa.array(rows, pa.int32())).to_pylist(), strict=True):
             try:
-                self.builder.add(row, normalise(self._tree(text)))
+                self.builder.add(row, normalise(self._read(text)))
             except FilterError as error:
                 if self._on_error == "raise":
                     raise

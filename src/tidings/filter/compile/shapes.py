@@ -142,6 +142,7 @@ def holes_of(text: str, shape: str, lexed: Lexed) -> dict[int, Hole] | None:
 Numbers = npt.NDArray[np.int64]
 
 _MOSTLY_NEW = 0.9  # shapes to a filter, beyond which it is not worth looking for those that differ only in names
+_WORTH_KERNELS = 2_000  # filters, below which regular expressions are as fast as loading the kernels
 _WORTH_A_PLAN = 8  # filters of one shape, below which arrays cost more than they save
 _MAX_PLANS = 256  # of one template
 _MAX_FAILURES = 8  # filters of one template that give no plan, before the others are given up too
@@ -186,9 +187,6 @@ class Scanner(Protocol):
         """The texts in the holes of filters of one template, a column for each hole."""
 
 
-Scan = Callable[[ArrowArray], Scanner]
-
-
 class RegularExpressions:
     """The scanner that says what shapes and literals are."""
 
@@ -210,13 +208,20 @@ class _SameShape:
     rows: Rows
 
 
-def served_by_plans(
-    texts: ArrowArray, domain: Domain, planner: Planner[P], scan: Scan = RegularExpressions
-) -> Iterator[Served[P]]:
+def _scanner(texts: ArrowArray) -> Scanner:
+    """The scanner for a column: for a small one that which loads no compiler."""
+    if len(texts) < _WORTH_KERNELS:
+        return RegularExpressions(texts)
+    from tidings.filter.compile.literal_scanner import LiteralScanner  # loads numba: half a second, once
+
+    return LiteralScanner(texts)
+
+
+def served_by_plans(texts: ArrowArray, domain: Domain, planner: Planner[P]) -> Iterator[Served[P]]:
     """The templates that many filters share, each with the plan of its first filter."""
     if len(texts) < _WORTH_A_PLAN:
         return
-    scanner = scan(texts)
+    scanner = _scanner(texts)
     alike: dict[Template, list[_SameShape]] = {}
     for same in _by_shape(scanner, domain):
         template, _ = same.template
@@ -237,7 +242,7 @@ def _of_template(
     plans = failures = 0
     while len(left) >= _WORTH_A_PLAN and plans < _MAX_PLANS and failures < _MAX_FAILURES:
         first = left[0]
-        found = _plan_of(texts[int(rows[first])].as_py(), group[shape[first]].shape, domain, planner)
+        found = plan_of(texts[int(rows[first])].as_py(), group[shape[first]].shape, domain, planner)
         if found is None:
             failures += 1
             left = left[1:]
@@ -257,7 +262,8 @@ def _of_template(
             yield Served(found, rows[served], part, renamed)
 
 
-def _plan_of(text: str, shape: str, domain: Domain, planner: Planner[P]) -> P | None:
+def plan_of(text: str, shape: str, domain: Domain, planner: Planner[P]) -> P | None:
+    """The plan that a filter gives; None if it gives none or cannot be read."""
     try:
         lexed = lex(text)
         return planner(text, shape, lexed, resolve(lexed, domain))

@@ -26,7 +26,7 @@ from tidings.filter.syntax.parser import parse_filter
 from tidings.kernels.hashing import string_buffers
 from tidings.matching.batch_columns import Columns, Mask
 from tidings.matching.change import delta_kernels as kernels
-from tidings.matching.change.known_shapes import Reads
+from tidings.matching.change.delta_reader import Reads
 from tidings.matching.change.removed import NEVER, mark
 from tidings.matching.change.segment import joined
 from tidings.matching.engines.cells import Visit

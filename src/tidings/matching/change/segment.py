@@ -21,7 +21,6 @@ from tidings.filter.tree import Expression
 from tidings.kernels.decorator import kernel
 from tidings.kernels.hashing import hash_bytes, string_buffers
 from tidings.matching.batch_columns import Columns
-from tidings.matching.change.literal_scanner import LiteralScanner
 from tidings.matching.change.removed import NEVER, NO_MARKS, NOBODY_DIED, mark, marks_for
 from tidings.matching.engines.cells import Visit
 from tidings.matching.engines.guests import Guests
@@ -180,7 +179,7 @@ class Living:
 
 def compile_table(table: SubscriptionTable, domain: Domain) -> FilterTable:
     """The normal forms of a table's filters; the first that cannot be read is named by its subscription."""
-    filters = compile_filters(table.filters, domain, on_error="reject", scan=LiteralScanner)
+    filters = compile_filters(table.filters, domain, on_error="reject")
     if filters.rejects:
         row, error = filters.rejects[0]
         raise unreadable(table, row, error, len(filters.rejects)) from error

@@ -20,7 +20,7 @@ from tidings.filter.normal.filter_table import FilterTable
 from tidings.kernels.hashing import string_buffers
 from tidings.matching.batch_columns import Columns
 from tidings.matching.change.delta import Fresh
-from tidings.matching.change.known_shapes import KnownShapes, Reads
+from tidings.matching.change.delta_reader import DeltaReader, Reads
 from tidings.matching.change.merge import Part, Slots, died_since, merged
 from tidings.matching.change.segment import Living, Segment, compile_table, joined, segment_of, taken, unreadable
 from tidings.matching.engines.guests import host_of
@@ -144,7 +144,7 @@ def state_without(state: State, ids: Sequence[str | int]) -> State:
 
 
 def state_with(
-    state: State, table: SubscriptionTable, shapes: KnownShapes, sample: Columns | None, *, replacing: bool
+    state: State, table: SubscriptionTable, reader: DeltaReader, sample: Columns | None, *, replacing: bool
 ) -> State:
     """With more subscriptions, in place of those with the same ids."""
     assert state.domain is not None
@@ -158,9 +158,9 @@ def state_with(
     if len(table) >= LARGE or _has_paths(table):
         segment = segment_of(table, compile_table(table, state.domain), sample, keep=True)
         return State(state.domain, (*_dropped(state, found).parts, Living(segment)))
-    reads = _read(table, shapes)
+    reads = _read(table, reader)
     state = _dropped(state, found) if there.any() else state  # from here on nothing is refused
-    fresh = state.fresh or _hosted(Fresh(shapes.domain, sample), state.indexed)
+    fresh = state.fresh or _hosted(Fresh(reader.domain, sample), state.indexed)
     return replace(state, fresh=fresh.with_added(table, reads))
 
 
@@ -180,8 +180,8 @@ def _has_paths(table: SubscriptionTable) -> bool:
     return b"xpath_boolean" in data[offsets[0] : offsets[-1]].tobytes().lower()  # Arrow's search compiles a pattern
 
 
-def _read(table: SubscriptionTable, shapes: KnownShapes) -> Reads:
-    reads, wrong = shapes.read_all(table.filters)
+def _read(table: SubscriptionTable, reader: DeltaReader) -> Reads:
+    reads, wrong = reader.read_all(table.filters)
     if wrong:
         row, error = wrong[0]
         raise unreadable(table, row, error, len(wrong)) from error

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidings.filter.compile.filter_reader import FilterReader
 from tidings.filter.compile.literal_columns import Hole, Likeness
 from tidings.filter.compile.plan_execution import readable_paths
 from tidings.filter.compile.plans import PlannedTree, literal_holes, path_holes, pattern_holes, plan_tree
-from tidings.filter.compile.predicate_plans import PredicateReader
 from tidings.filter.compile.shapes import Served, served_by_plans
 from tidings.filter.meaning.interpreter import evaluate
 from tidings.filter.normal.filter_table import Rows
@@ -30,7 +30,6 @@ from tidings.filter.normal.residuals import column_dtype, emptied
 from tidings.filter.syntax.parser import parse_filter
 from tidings.filter.tree import And, Comparison, Expression, In, Like, Literal, Not, Or, RLike, attributes_of, mapped
 from tidings.matching.batch_columns import Column, Columns, Mask
-from tidings.matching.change.literal_scanner import LiteralScanner
 from tidings.matching.evaluation import true_rows, values_of
 from tidings.matching.explain.explanation import (
     FARTHEST,
@@ -70,7 +69,7 @@ class _Search:
         self._record = record
         self._failing = np.zeros(len(texts), np.int32)
         self._distance = np.zeros(len(texts))
-        plans = served_by_plans(texts, domain, plan_tree, LiteralScanner)
+        plans = served_by_plans(texts, domain, plan_tree)
         self._groups = [_Group(served, domain, record) for served in plans]
         known = np.zeros(len(texts), bool)
         for group in self._groups:
@@ -79,11 +78,10 @@ class _Search:
         self._explain_each(np.flatnonzero(~known))
 
     def _explain_each(self, rows: Numbers) -> None:
-        reader = PredicateReader(self._domain)
+        reader = FilterReader(self._domain)
         for row in rows.tolist():
             text = self._texts[row].as_py()
-            tree = reader.read(text)
-            explained = explain(tree or parse_filter(text, self._domain), self._record, text=text)
+            explained = explain(reader.read(text), self._record, text=text)
             self._failing[row], self._distance[row] = explained.failing, explained.distance
 
     def nearest(self, limit: int) -> list[Explanation]:

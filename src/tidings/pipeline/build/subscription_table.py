@@ -33,7 +33,6 @@ from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.filter.tree import attributes_of
 from tidings.matching.batch_columns import Columns
-from tidings.matching.change.literal_scanner import LiteralScanner
 from tidings.matching.change.merge import joined_filters, taken_filters
 from tidings.matching.change.segment import segment_of
 from tidings.matching.matcher import Matcher
@@ -180,7 +179,7 @@ def read_table(table: pa.Table, domain: Domain) -> ReadTable:
     table = table.combine_chunks()
     reasons = _unread(table["id"].combine_chunks(), table["filter"].combine_chunks())
     sound = table["filter"].filter(reasons.is_null())
-    return ReadTable(table, reasons, compile_filters(sound, domain, on_error="reject", scan=LiteralScanner))
+    return ReadTable(table, reasons, compile_filters(sound, domain, on_error="reject"))
 
 
 def _unread(ids: Any, filters: Any) -> Any:

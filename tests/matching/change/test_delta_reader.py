@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidings import Attribute, Domain, FilterError
+from tidings.filter.compile.literal_scanner import NUMBER_MARK, STRING_MARK
 from tidings.filter.normal.normal_form import normalise
 from tidings.filter.normal.value_sets import double_ordinal, line
 from tidings.filter.syntax.parser import parse_filter
-from tidings.matching.change import known_shapes
-from tidings.matching.change.known_shapes import KnownShapes, Reads
-from tidings.matching.change.shape_scanner import DOUBLE, TEXT, Bound, Recipes, Step
+from tidings.matching.change.delta_reader import (
+    DOUBLE,
+    TEXT,
+    Bound,
+    DeltaReader,
+    Reads,
+    Recipes,
+    Step,
+    entries_of_form,
+)
 from tidings.model.types import DOUBLE as DOUBLE_TYPE
 
 TYPES = {
@@ -89,13 +98,13 @@ def _parsed(texts: list[str]) -> tuple[dict[int, list[frozenset[Any]]], list[int
     wrong = []
     for number, text in enumerate(texts):
         try:
-            read = known_shapes._in_full(normalise(parse_filter(text, DOMAIN)), DOMAIN)
+            read, _ = entries_of_form(normalise(parse_filter(text, DOMAIN)), DOMAIN)
         except FilterError:
             wrong.append(number)
             continue
         entries = [
             frozenset((leaves[path], asked[0] if len(asked) == 1 else tuple(asked)) for path, *asked in entry)
-            for entry in read.entries
+            for entry in read
         ]
         if entries:
             found[number] = sorted(entries, key=repr)
@@ -109,19 +118,32 @@ def _parsed(texts: list[str]) -> tuple[dict[int, list[frozenset[Any]]], list[int
 @example(["n > 5", "n > 5.5", "n > 9223372036854775807", "n > -9223372036854775808", "n = 018", "n > 1e2", "n > 5L"])
 @example(["d > 1.5", "d > 1.505", "d > 99999999.99", "d > 100000000", "d = -0.00", "b > 127", "b > 128", "b < -128"])
 def test_filters_of_known_shapes_are_read_as_a_parse_reads_them(texts: list[str]) -> None:
-    shapes = KnownShapes(DOMAIN)
+    reader = DeltaReader(DOMAIN)
     expected, unreadable = _parsed(texts)
     for _ in range(2):  # their shapes new, and known
-        reads, wrong = shapes.read_all(pa.array(texts))
+        reads, wrong = reader.read_all(pa.array(texts))
         assert [row for row, _ in wrong] == unreadable
         assert _entries(reads) == expected
+
+
+LITERAL = re.compile(
+    r"('[^'\\]*'|\b[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?:[lLsSyYfFdD]|[bB][dD])?\b)", re.ASCII
+)  # as the shapes have it
+
+
+def _split(text: str) -> tuple[bytes, list[str]]:
+    """The shape of a text, with marks for its literals, and those."""
+    pieces = LITERAL.split(text)
+    literals = pieces[1::2]
+    marks = [STRING_MARK if literal[0] == "'" else NUMBER_MARK for literal in literals]
+    return "".join(part for pair in zip(pieces[::2], [*marks, ""], strict=True) for part in pair).encode(), literals
 
 
 @settings(max_examples=133, deadline=None)
 @given(st.text(st.sampled_from("ar_x01.5' \\\"=-eE`é\x01\n/*("), min_size=1, max_size=14))
 @example("x>1.5e3 1.5 .5 1. 1..5 x1.5 a'b'c 'x'5 5'x' 'a''b'")
 def test_a_text_is_split_as_the_regular_expression_splits_it_or_not_at_all(text: str) -> None:
-    key, literals = known_shapes._split(text)
+    shape, literals = _split(text)
     first, last = line(DOUBLE_TYPE)
     steps = [
         Step(hole, TEXT, bounds=(Bound(0, hole, False),))
@@ -131,7 +153,7 @@ def test_a_text_is_split_as_the_regular_expression_splits_it_or_not_at_all(text:
     ]
     recipes = Recipes()
     if steps:
-        recipes.add(known_shapes._shape(key), steps)
+        recipes.add(shape, steps)
     scanned = recipes.scan(pa.array(["", text, "x = 5"]).slice(1, 1))
     if scanned.done[0]:
         texts = [literal[1:-1].encode() for literal in literals if literal[0] == "'"]
@@ -149,10 +171,10 @@ def test_a_text_is_split_as_the_regular_expression_splits_it_or_not_at_all(text:
     ],
 )  # fmt: skip
 def test_a_plain_filter_is_scanned_once_its_shape_is_known(text: str) -> None:
-    shapes = KnownShapes(DOMAIN)
-    assert not shapes._scanner.scan(pa.array([text])).done[0]
-    shapes.read_all(pa.array([text]))
-    assert shapes._scanner.scan(pa.array([text])).done[0]
+    reader = DeltaReader(DOMAIN)
+    assert not reader.recipes.scan(pa.array([text])).done[0]
+    reader.read_all(pa.array([text]))
+    assert reader.recipes.scan(pa.array([text])).done[0]
 
 
 def test_a_shape_is_told_from_others_by_its_bytes_when_there_are_many() -> None:

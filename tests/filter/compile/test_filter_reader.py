@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tidings.filter.compile.predicate_plans import PredicateReader
+from tidings.filter.compile.filter_reader import FilterReader
 from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import Attribute, Domain
 from tidings.testing.strategies import Case, cases
@@ -35,9 +35,9 @@ DOMAIN = Domain(
     ],
 )  # fmt: skip
 def test_logic_is_split_where_the_parser_splits_it(text: str) -> None:
-    reader = PredicateReader(DOMAIN)
-    assert reader.read(text) is None, "its predicates are new"
-    assert reader.read(text) == reader.read(text) == parse_filter(text, DOMAIN)
+    reader = FilterReader(DOMAIN)
+    assert reader.by_predicates(text) is None, "its predicates are new"
+    assert reader.by_predicates(text) == reader.by_predicates(text) == parse_filter(text, DOMAIN)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_logic_is_split_where_the_parser_splits_it(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_out_of_the_ordinary_is_left_to_the_full_parse(text: str) -> None:
-    reader = PredicateReader(DOMAIN)
-    assert [reader.read(text) for _ in range(3)] == [None] * 3
+    reader = FilterReader(DOMAIN)
+    assert [reader.by_predicates(text) for _ in range(3)] == [None] * 3
 
 
 @settings(max_examples=50, deadline=None)
 @given(cases(events=2, filters=12))
 def test_any_filter_is_read_as_the_full_parse_reads_it(case: Case) -> None:
-    reader = PredicateReader(case.domain)
+    reader = FilterReader(case.domain)
     for text in case.filters * 3:
-        if (tree := reader.read(text)) is not None:
+        if (tree := reader.by_predicates(text)) is not None:
             assert tree == parse_filter(text, case.domain), text

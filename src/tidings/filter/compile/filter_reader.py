@@ -17,7 +17,7 @@ from tidings.errors import FilterError
 from tidings.filter.meaning.operators import cast, fit_decimal
 from tidings.filter.meaning.patterns import MAX_SHORT_LENGTH, MAX_SHORT_PATTERNS, is_short_rlike, like_to_re2
 from tidings.filter.syntax.lexer import KEYWORDS, TOKEN, TYPED_LITERALS, LiteralText, lex, string_value
-from tidings.filter.syntax.parser import resolve
+from tidings.filter.syntax.parser import parse_filter, resolve
 from tidings.filter.tree import (
     And,
     Comparison,
@@ -83,8 +83,8 @@ class _OddError(Exception):
     """The filter wants the full parse."""
 
 
-class PredicateReader:
-    """Reads the filters of one domain. Not for several threads at a time."""
+class FilterReader:
+    """Reads the filters of one domain, one at a time. Not for several threads at a time."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
@@ -93,8 +93,13 @@ class PredicateReader:
         self._turn = self._tried = self._found = 0
         self._once: set[tuple[str, ...]] = set()  # kinds that were seen once: most never come again
 
-    def read(self, text: str) -> Expression | None:
-        """The filter's tree, without places; None where it wants the full parse."""
+    def read(self, text: str) -> Expression:
+        """The tree of a filter, which may lack places; raises FilterError if the filter cannot be read."""
+        tree = self.by_predicates(text)
+        return parse_filter(text, self._domain) if tree is None else tree
+
+    def by_predicates(self, text: str) -> Expression | None:
+        """The tree of a filter whose predicates were seen before, without places; None if it needs the full parse."""
         self._turn += 1
         if self._idle and self._turn % _SELDOM:
             return None

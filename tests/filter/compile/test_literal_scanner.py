@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidings.filter.compile.literal_scanner import LiteralScanner
 from tidings.filter.compile.shapes import Attributes, RegularExpressions, template_of
-from tidings.matching.change.literal_scanner import LiteralScanner
 from tidings.model.domain import Domain
 from tidings.testing import workloads
 from tidings.testing.cases import make_case
