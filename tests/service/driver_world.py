@@ -11,7 +11,8 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.driver.domain_adaptation import Adapting
-from tidings.service.driver.domain_stream import Context, DomainStream
+from tidings.service.driver.domain_stream import DomainStream
+from tidings.service.driver.stream_thread import Context
 from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.store.log.log_writer import Log
 from tidings.store.mailboxes.notifications import Notifications

@@ -19,7 +19,6 @@ from tests.waiting import until
 
 from tidings.service.driver import domain_adaptation as driver_adapting
 from tidings.service.driver.domain_adaptation import Adapting
-from tidings.service.driver.domain_stream import PREFIX
 from tidings.store.mailboxes.notifications import Notifications
 
 from ..driver_world import World, reached, streaming
@@ -36,7 +35,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def adapting(spark: SparkSession, world: World) -> Iterator[Adapting]:
-    made = Adapting(spark, world.data.log, PREFIX, every_seconds=0.2, placement="bluedove")
+    made = Adapting(spark, world.data.log, every_seconds=0.2, placement="bluedove")
     yield made
     made.stop()
 
@@ -78,7 +77,7 @@ def test_views_change_while_events_come_and_every_match_is_told_once(
         assert first["view"] == "bluedove"
         assert first["view_partitions"] > 1
         assert first["events"] == len(prices)  # not the visits
-    again = Adapting(spark, world.data.log, PREFIX, every_seconds=0.2, placement="digests")
+    again = Adapting(spark, world.data.log, every_seconds=0.2, placement="digests")
     with streaming(spark, world, adapting=again) as stream:  # what is in force stays so until another is
         until(lambda: stream.status()["state"] == "running")
         assert stream.status()["view_epoch"] == first["view_epoch"]
@@ -101,7 +100,7 @@ def test_mailboxes_are_grouped_where_that_saves_bytes_and_read_as_before(
     monkeypatch.setattr(driver_adapting, "LEAST", 10)
     monkeypatch.setattr(driver_adapting, "BATCHES_MIN", 1)
     numbers = [world.subscribe(f"price > {n / 100}", f"above {n}") for n in range(60)]
-    adapting = Adapting(spark, world.data.log, PREFIX, every_seconds=0.2, placement="replicated")
+    adapting = Adapting(spark, world.data.log, every_seconds=0.2, placement="replicated")
     with streaming(spark, world, adapting=adapting) as stream:
         published = world.publish(*(float(n % 3) for n in range(300)))
         above = [at for n, at in enumerate(published) if n % 3]  # all but the zeros

@@ -1,14 +1,14 @@
-"""Has the View and the groups of one domain follow its subscriptions and its events, beside the stream.
+"""Adapts the View and the mailbox groups of one domain to its subscriptions and events, while its stream runs.
 
     waiting ─► deciding ─► building ─► waiting
-                  │  ▲ a View pays        │ the base was made anew meanwhile: once more
+                  │  ▲ a View pays        │ the base was rebuilt meanwhile: build again
                   │  └────────────────────┘
                   └─► grouping ─► waiting
 
-Deciding, building and grouping are jobs on Spark and the driver's own arithmetic, in a thread that all domains share,
-one after the other. What comes of them is put into force by the domain's own thread, the one that changes its
-index: a View as a version of the index, groups as a transaction of the mailboxes. Killed at any point, the old View or
-the new one is in force, whole; what is not finished is begun anew when it is time again.
+Deciding, building and grouping are Spark jobs and the driver's own arithmetic, one after the other in a thread that
+all domains share. The domain's own thread puts the result into force, as it is the one that changes the index: a View
+becomes a version of the index, groups a transaction of the mailboxes. After a crash at any point, either the old View
+or the new one is in force, whole; unfinished work starts again when it is due.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tidings.errors import TidingsError
+from tidings.model.domain import RESERVED_PREFIX, Domain
 from tidings.pipeline.build.index_directory import IndexDirectory
 from tidings.pipeline.build.placement_choice import AUTO, Wishes, executor_cores, executor_memory, partitions_for
 from tidings.pipeline.sinks.mailbox_groups import Made, Regrouping, regroup
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVERY_SECONDS = 600.0
-LEAST = 5_000  # subscriptions: fewer are matched sooner than an event is sent anywhere, and fill few mailboxes at once
+LEAST = 5_000  # subscriptions: fewer are matched faster than an event is sent anywhere, and fill few mailboxes at once
 HISTORY_BYTES = 64 << 20  # of the log's newest events
 SAMPLE = 2_000  # events by which groups are judged and files are made
 BYTES_A_SUBSCRIPTION = 400.0  # of an index that has no file yet
-BATCHES_MIN = 3  # that say how many events a micro-batch has
+BATCHES_MIN = 3  # from which the number of events in a micro-batch is known
 
 _log = logging.getLogger("tidings.service")
 
@@ -55,10 +57,9 @@ class Adapting:
     """How the domains of a driver adapt; they share one thread for it."""
 
     spark: SparkSession
-    log: Any  # the directory of the log
-    prefix: str  # of the columns of the log that are not attributes
+    log: Path  # the directory of the log
     every_seconds: float = EVERY_SECONDS
-    placement: str = AUTO  # one that is named is in force however few subscriptions there are, and whatever it costs
+    placement: str = AUTO  # a named one is used whatever it costs, however few subscriptions there are
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="tidings-adapt"))
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -74,7 +75,7 @@ class Adapting:
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """The files of a View, which a base has from now on."""
+    """The files of a View, laid out for a base."""
 
     base: Base
     view: View
@@ -82,20 +83,20 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How many events have come in how many micro-batches."""
+class BatchCount:
+    """How many events were matched in how many micro-batches."""
 
     events: int = 0
     batches: int = 0
 
-    def since(self, before: Pace) -> float:
-        """Events a micro-batch; 1 where there were too few to say."""
+    def since(self, before: BatchCount) -> float:
+        """Events in a micro-batch; 1 if there were too few batches to know."""
         batches = self.batches - before.batches
         return 1.0 if batches < BATCHES_MIN else max(1.0, (self.events - before.events) / batches)
 
 
 class Adapter:
-    """Adapts one domain. All but what runs in `Adapting.pool` is called by the domain's thread."""
+    """Adapts one domain. The domain's thread calls it; only the steps run in `Adapting.pool`."""
 
     def __init__(self, adapting: Adapting, files: DomainFiles) -> None:
         self._adapting = adapting
@@ -103,35 +104,35 @@ class Adapter:
         self._directory = IndexDirectory(files.index)
         self._due = time.monotonic() + adapting.every_seconds
         self._under_way: Future[Any] | None = None
-        self._view: View | None = None  # that is in force
+        self._view: View | None = None  # in force
         self._made_for: int | None = None  # partitions that were asked for when it was made
-        self._paced = Pace()
+        self._counted = BatchCount()  # at the last decision
         self._events_a_batch = 1.0
         self.changes = 0  # of the View, since the driver began
         self.groups = 0  # of mailboxes, as they were last made
-        self.expected_ns = 0.0  # of an event, by the estimate for the View in force
+        self.expected_ns = 0.0  # of an event, as estimated for the View in force
 
     def opened(self, index: DomainIndex, mailboxes: Notifications) -> None:
-        """What is in force when the domain is opened stays so."""
+        """Take over what is in force when the domain is opened."""
         self._view, self.groups, self._under_way = index.view(), mailboxes.groups, None
         self._made_for = made_for(index.placed)
 
     @property
     def partitions(self) -> int | None:
-        """That the stream is to route to; None: nothing is to be routed."""
+        """How many partitions the stream routes events to; None: it routes nothing."""
         return None if self._view is None else self._view.partitions
 
     @property
     def view(self) -> View | None:
         return self._view
 
-    def look(self, index: DomainIndex, mailboxes: Notifications, pace: Pace) -> bool:
-        """Go on with what is under way, or begin where it is time; answers whether a version was published."""
+    def look(self, index: DomainIndex, mailboxes: Notifications, count: BatchCount) -> bool:
+        """Continue what is under way, or begin if it is due; returns whether a version was published."""
         if self._under_way is None:
-            if self._view is not None and index.placed is None:  # so much had changed that there is a new base
+            if self._view is not None and index.placed is None:  # so much has changed that there is a new base
                 self._begin(self._build, index.base(), self._view, self._made_for)
             elif time.monotonic() >= self._due:
-                self._decide(index, pace)
+                self._decide(index, count)
             return False
         if not self._under_way.done():
             return False
@@ -139,7 +140,7 @@ class Adapter:
         try:
             found = step.result()
         except Exception as error:
-            if not self._adapting.stopped.is_set():  # else Spark is going
+            if not self._adapting.stopped.is_set():  # else Spark is shutting down
                 if isinstance(error, TidingsError):
                     _log.warning("%s: cannot adapt: %s", self._files.key, error)
                 else:
@@ -151,7 +152,7 @@ class Adapter:
     def _found(self, found: Any, index: DomainIndex, mailboxes: Notifications) -> bool:
         match found:
             case Decision(pays=True, view=None):
-                _log.info("%s: no View any more: %s", self._files.key, found.why)
+                _log.info("%s: its View is dropped: %s", self._files.key, found.why)
                 self._view = self._made_for = None
                 self.expected_ns = found.cost.event_ns
                 self.changes += 1
@@ -169,7 +170,7 @@ class Adapter:
                 _log.info("%s: epoch %d is in force", self._files.key, found.view.epoch)
                 self.changes += 1
                 return True
-            case Built():  # of a base that is no more
+            case Built():  # the base was replaced meanwhile
                 self._begin(self._build, index.base(), found.view, made_for(found.layout))
             case Regrouping(pays=True):
                 self.groups = mailboxes.group(found.groups)
@@ -178,14 +179,14 @@ class Adapter:
                 pass
         return False
 
-    def _decide(self, index: DomainIndex, pace: Pace) -> None:
+    def _decide(self, index: DomainIndex, count: BatchCount) -> None:
         adapting = self._adapting
         self._due = time.monotonic() + adapting.every_seconds
         named = adapting.placement != AUTO
-        came = pace.events > self._paced.events
-        if not came or not index.known or (len(index.known) < LEAST and not named):
+        has_events = count.events > self._counted.events
+        if not has_events or not index.known or (len(index.known) < LEAST and not named):
             return  # nothing to adapt to, or nothing that could pay
-        self._events_a_batch, self._paced = pace.since(self._paced), pace
+        self._events_a_batch, self._counted = count.since(self._counted), count
         if adapting.placement == REPLICATED and self._view is None:
             self._begin(self._group, index.snapshot(), self._events_a_batch)
         else:
@@ -199,7 +200,7 @@ class Adapter:
     # ------------------------------------------------------------------ in the pool
 
     def _run(self, step: Callable[..., Any], *given: Any) -> Any:
-        # A pool of its own among Spark's jobs: the streams' do not queue behind these.
+        # A scheduler pool of its own: the jobs of streams do not queue behind these.
         self._adapting.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "adapting")
         return step(*given)
 
@@ -232,20 +233,38 @@ class Adapter:
         return self._adapting.spark.createDataFrame(rows)
 
     def _history(self, of: Snapshot | Base) -> DataFrame | None:
-        """The newest events of the domain; None where there are none."""
-        adapting, domain = self._adapting, of.domain
+        """Returns the newest events of the domain; None if there are none."""
+        adapting = self._adapting
         with LogReader(adapting.log) as log:
-            end = log.end
-            start = log.kept_from(max_bytes=HISTORY_BYTES)
-            if start >= end or log.advance(start, domain=domain.name, events=1, end=end) == start:
-                return None
-        carry = not (adapting.spark.sparkContext.master or "").startswith("local[")
-        events = read_log(
-            adapting.spark, adapting.log, domain=domain, start=start, end=end, on_error="reject",
-            prefix=adapting.prefix, carry=carry,
-        )  # fmt: skip
-        own = [name for name in events.columns if name.startswith(adapting.prefix)]
-        return events.where(f"{adapting.prefix}rejected IS NULL").drop(*own)
+            start, end = log.kept_from(max_bytes=HISTORY_BYTES), log.end
+        events = past_events(adapting.spark, adapting.log, of.domain, start, end)
+        if events is None:
+            return None
+        own = [name for name in events.columns if name.startswith(RESERVED_PREFIX)]
+        return events.where(f"{RESERVED_PREFIX}rejected IS NULL").drop(*own)
+
+
+def past_events(spark: SparkSession, log: Path, domain: Domain, start: int, end: int) -> DataFrame | None:
+    """Returns the events of a domain at positions [start, end) that retention has left; None if there are none."""
+    with LogReader(log) as reader:
+        start, end = max(start, reader.start), min(end, reader.end)
+        if start >= end or reader.advance(start, domain=domain.name, events=1, end=end) == start:
+            return None
+    return read_log(
+        spark,
+        log,
+        domain=domain,
+        start=start,
+        end=end,
+        on_error="reject",
+        prefix=RESERVED_PREFIX,
+        carry=carries_pages(spark),
+    )
+
+
+def carries_pages(spark: SparkSession) -> bool:
+    """Whether pages of the log are sent to the workers, as those of other machines cannot read its files."""
+    return not (spark.sparkContext.master or "").startswith("local[")
 
 
 def _sample(events: DataFrame) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The index of one domain that has a stream of its own: files, kept at what the catalogue says."""
+"""The index of one domain that has its own stream: files that follow the catalogue."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUP = 10_000  # rows of one change
-COMPILED_AT = 50_000  # rows of a new index that are worth a job of Spark
-BASES_KEPT = 2  # compiled versions: one that a query is about to take up must not go
-VIEWED_SHARE = 0.05  # of the subscriptions that may be outside the base when it gets a View
+COMPILED_AT = 50_000  # rows of a new index from which a Spark job compiles it
+BASES_KEPT = 2  # compiled versions: a query may be about to read the one before the last
+VIEWED_SHARE = 0.05  # of the subscriptions may be outside the base when it gets a View
 
 _log = logging.getLogger("tidings.service")
 
 
 class DomainIndex(FollowedFilters):
-    """Holds the filter rows of a domain in an index of files. The gate is closed until they are compared."""
+    """Holds the filter rows of a domain in an index of files. The gate is closed until rows and files agree."""
 
     def __init__(self, files: DomainFiles, catalogue: Catalogue, spark: SparkSession) -> None:
         super().__init__(files, catalogue)
@@ -50,11 +50,11 @@ class DomainIndex(FollowedFilters):
 
     @property
     def placed(self) -> str | None:
-        """The layout that events are routed by, where the index has one."""
+        """The layout that events are routed by, if the index has one."""
         return self._changes.placed
 
     def view(self) -> View | None:
-        """That of this layout."""
+        """Returns the View of this layout."""
         placed = describe_version(self._directory, self.version).placed
         return None if placed is None or placed[1].view is None else view_from_dict(placed[1].view)
 
@@ -65,20 +65,20 @@ class DomainIndex(FollowedFilters):
         return self._changes.base()
 
     def base_for_a_view(self) -> Base:
-        """The base, made anew where much of the index is not in it: what is not has no part in a View."""
+        """Returns the base, rebuilt if much of the index is outside of it: only the base takes part in a View."""
         self._changes.fold(VIEWED_SHARE, at_least=1)
         self._forget_bases()
         return self._changes.base()
 
     def adopt(self, base: Base, layout: str | None) -> bool:
-        """Have events routed by a layout of a base, or by none, from the next version on; not if there is another base.
+        """Route events by a layout of a base, or by none, from the next version on; returns False if it is another base.
 
-        Whoever runs the stream has it take up that version, and calls `forget_views` then.
+        The caller has the stream take up that version, then calls `forget_views`.
         """
         return self._changes.place(base.number, layout) is not None
 
     def forget_views(self) -> None:
-        """Remove the layouts that are not in force. A query has links of its own to what it needs."""
+        """Remove the layouts that are not in force. A query has its own links to the files that it needs."""
         base = self._changes.base()
         folder = self._directory.folder(base.number)
         for path in folder.glob("placed-*.json"):
@@ -97,7 +97,7 @@ class DomainIndex(FollowedFilters):
     def _covered(self, revision: int) -> None:
         self.covers = revision
         write_covers(self.files.index, Covers(self.version, revision))
-        self._changes.fold()  # now that the stream can go on
+        self._changes.fold()  # after the stream was let through
         self._forget_bases()
 
     def _there(self) -> set[int] | None:
@@ -107,19 +107,19 @@ class DomainIndex(FollowedFilters):
             if latest is None:
                 return None
             if Domain.from_json(latest[1].domain) != self.domain:
-                self._changes.apply(domain=self.domain)  # refuses what is more than further attributes
+                self._changes.apply(domain=self.domain)  # raises unless attributes were only added
             return self._numbers()
         except FormatError:
-            raise  # of another version of Tidings, which is to find it as it was
+            raise  # of another version of Tidings: the files stay as they are
         except TidingsError as error:
-            _log.warning("%s: the index is made again: %s", self.files.key, error)
+            _log.warning("%s: the index is rebuilt: %s", self.files.key, error)
             return None
 
     def _numbers(self) -> set[int]:
         return set(self._changes.ids().to_pylist())
 
     def _start_over(self, rows: Sequence[FilterRow]) -> None:
-        """An index in place of whatever is there, its versions after all that the stream may have met."""
+        """Replace the index by a new one, whose versions come after all that the stream may have used."""
         assert self.domain is not None
         empty_index(self.files.index, self.domain, after=max(self.version, self._last_matched()))
         self._changes = IndexChanges(self.files.index)
@@ -132,7 +132,7 @@ class DomainIndex(FollowedFilters):
                 self._reject(reject.id, reject.reason)
 
     def _last_matched(self) -> int:
-        """The last version that the query has in its own directory."""
+        """Returns the last version that the query has in its own directory."""
         versions = (self.files.query / "subscriptions").glob("*.json")
         return max((int(path.stem) for path in versions if path.stem.isdecimal()), default=0)
 
@@ -144,23 +144,23 @@ class DomainIndex(FollowedFilters):
             remove = set()
 
     def _forget_bases(self) -> None:
-        """Remove compiled versions but for the last ones. A query has links of its own to what it needs."""
+        """Remove all compiled versions but the last ones. A query has its own links to the files that it needs."""
         if self._directory.folder(self.version).joinpath("replicated.json").exists():
             compiled = sorted(int(path.parent.name) for path in self.files.index.glob("[0-9]*/replicated.json"))
             for number in compiled[:-BASES_KEPT]:
                 shutil.rmtree(self._directory.folder(number), ignore_errors=True)
 
     def _put(self, rows: Sequence[FilterRow], remove: set[int]) -> None:
-        """One change. What breaks it is found by halves: one row must not keep the others out."""
+        """Apply one change. If it fails, halve it until the row that breaks it is found, and leave that row out."""
         try:
             self._changes.apply(upsert=_table(rows), remove=remove, fold=False)
         except (PipelineError, OSError):
-            raise  # the index cannot be written, which is no fault of a row
+            raise  # the index cannot be written: no row is at fault
         except Exception as error:
             if len(rows) == 0:
                 raise
             if len(rows) == 1:
-                _log.exception("%s: filter %d cannot be put in", self.files.key, rows[0].number)
+                _log.exception("%s: filter %d cannot be added to the index", self.files.key, rows[0].number)
                 self._reject(rows[0].number, f"cannot be compiled: {error}")
                 if remove:
                     self._put([], remove)

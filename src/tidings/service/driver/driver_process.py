@@ -1,12 +1,13 @@
 """The process that matches: `python -m tidings.service.driver.driver_process DIR [--master URL] [--catalogue URL]`.
 
-It follows the catalogue: streams for all domains (see `driver_streams`), and the jobs that the gateway asks for. It
-writes the indexes, checkpoints and mailboxes, the answers to jobs, and every second how it does, in driver.json:
+It follows the catalogue: it keeps streams for all domains (see `stream_assignment`), and does the jobs that the
+gateway asks for. It writes the indexes, checkpoints and mailboxes, the answers to jobs, and every second its status,
+driver.json:
 
     {"pid", "started", "time", "state", "problem", "shared", "domains": {key: {"state", "problem", "reached", …}}}
 
-`reached` of a domain is exclusive: all its events before that position are in its mailboxes. SIGTERM ends it
-cleanly; whatever was under way is done again at the next start, with the same outcome.
+`reached` of a domain is exclusive: all its events before that position are in its mailboxes. SIGTERM ends the process
+cleanly; unfinished work is done again at the next start, with the same result.
 """
 
 from __future__ import annotations
@@ -29,35 +30,35 @@ from tidings.service.data.data_directory import CATALOGUE, DataDirectory, replac
 from tidings.service.data.private_files import be_private
 from tidings.service.data.scratch_folders import scratch
 from tidings.service.driver.domain_adaptation import EVERY_SECONDS, Adapting
-from tidings.service.driver.domain_stream import PREFIX, Context
 from tidings.service.driver.gateway_jobs import Jobs
 from tidings.service.driver.stream_assignment import Sharing, Streams
+from tidings.service.driver.stream_thread import Context
 from tidings.store.catalogue import Catalogue, CatalogueError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK_SECONDS = 0.02  # between looks at the catalogue: a subscription waits for it, and the events after it
+LOOK_SECONDS = 0.02  # between looks at the catalogue: a new subscription waits for one, and the events after it
 JOBS_SECONDS = 0.2
 STATUS_SECONDS = 1.0
-IDLE_SECONDS = 30.0  # that streams have to come to their first micro-batch by themselves, which warms up as well
-BUSY_SECONDS = 5.0  # that the catalogue may be locked by others before that is told
+IDLE_SECONDS = 30.0  # that streams have for their first micro-batch, which warms up as well
+BUSY_SECONDS = 5.0  # that the catalogue may be locked by others before that is a problem
 CORES = os.cpu_count() or 1
-TASKS_A_CORE = 4  # at once: a stream whose events take long to match holds a task, and not a core that others wait for
-# Micro-batches are small and there are many: they share the cores fairly with the jobs, and shuffle nothing.
+TASKS_A_CORE = 4  # at once: a stream whose events take long to match holds a task, and keeps no core from others
+# There are many small micro-batches: they share the cores fairly with the jobs, and shuffle nothing.
 SPARK = STREAMING | {
     "spark.default.parallelism": str(CORES),
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
-    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, whatever the process has
+    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets modes itself, whatever the umask of the process
 }
 
 _log = logging.getLogger("tidings.service")
 
 
 class Driver:
-    """Runs until it is told to stop."""
+    """Runs streams and jobs until it is told to stop."""
 
     def __init__(
         self,
@@ -90,9 +91,9 @@ class Driver:
 
     def run(self) -> None:
         self._data.make()
-        self._tell()
+        self._write_status()
         with contextlib.ExitStack() as opened:
-            opened.callback(self._told_last)
+            opened.callback(self._write_last_status)
             catalogue = opened.enter_context(Catalogue(self._place, busy_seconds=BUSY_SECONDS))
             master = f"local[{max(8, TASKS_A_CORE * CORES)}]" if self._master == "local[*]" else self._master
             spark = pipeline.session(master, name="tidings serve", config=SPARK)
@@ -109,13 +110,13 @@ class Driver:
             self._state = "running"
             self._follow(context, jobs, streams)
             self._state = "stopping"
-            self._tell()
+            self._write_status()
 
     def _adapting(self, spark: SparkSession) -> Adapting | None:
         if not self._adapt_every_seconds:
             return None
         every, placement = self._adapt_every_seconds, self._placement
-        return Adapting(spark, self._data.log, PREFIX, every_seconds=every, placement=placement)
+        return Adapting(spark, self._data.log, every_seconds=every, placement=placement)
 
     def _follow(self, context: Context, jobs: Jobs, streams: Streams) -> None:
         seen, looked, told = -1, 0.0, 0.0
@@ -131,67 +132,67 @@ class Driver:
                     looked = now
                     jobs.look()
                 self._problem = None
-            except CatalogueError as error:  # locked, or a server that is away: streams go on with what they know
+            except CatalogueError as error:  # locked, or its server is down: streams continue with what they have
                 self._problem = str(error)
                 self._stopped.wait(STATUS_SECONDS)
             if now - told >= STATUS_SECONDS:
                 told = now
-                if gone := _spark_is_gone(context.spark):
-                    # Crash, and be started again: without its JVM nothing here can be ended in order.
-                    _log.critical("Spark is gone (%s); the driver ends", gone)
-                    self._state, self._problem = "failed", f"Spark is gone: {gone}"
+                if gone := _why_spark_stopped(context.spark):
+                    # The supervisor starts another driver: without its JVM, nothing here can be closed in order.
+                    _log.critical("Spark has stopped (%s); the driver ends", gone)
+                    self._state, self._problem = "failed", f"Spark has stopped: {gone}"
                     streams.clear()
-                    self._tell()
+                    self._write_status()
                     os._exit(1)
-                self._tell()
+                self._write_status()
                 if self._supervisor not in (None, os.getppid()):
-                    _log.warning("the supervisor is gone; ending")
+                    _log.warning("the supervisor has ended; the driver ends too")
                     return
 
     def _warm_up(self, spark: SparkSession, catalogue: Catalogue) -> None:
-        """Where there is nothing to match yet: what waits since a crash is not to wait for this too."""
+        """Warm up unless a stream does: events that wait since a crash must not wait for this too."""
         with contextlib.suppress(CatalogueError):
             if catalogue.domains():
                 self._stopped.wait(IDLE_SECONDS)
             if not self._stopped.is_set() and not (self._streams is not None and self._streams.have_matched):
                 _warm_up(spark)
 
-    def _tell(self) -> None:
-        told = {"pid": os.getpid(), "started": self._started, "time": time.time(), "state": self._state}
-        told |= {"problem": self._problem, "shared": None, "domains": {}}
+    def _write_status(self) -> None:
+        status = {"pid": os.getpid(), "started": self._started, "time": time.time(), "state": self._state}
+        status |= {"problem": self._problem, "shared": None, "domains": {}}
         if self._streams is not None:
-            told |= {"shared": self._streams.shared_status(), "domains": self._streams.status()}
+            status |= {"shared": self._streams.shared_status(), "domains": self._streams.status()}
         try:
-            replace_json(self._data.driver_status, told)
-        except OSError as error:  # a full disk, which the streams tell of themselves
+            replace_json(self._data.driver_status, status)
+        except OSError as error:  # a full disk, which the streams report themselves
             _log.error("cannot write %s: %s", self._data.driver_status, error)
 
-    def _told_last(self) -> None:
+    def _write_last_status(self) -> None:
         self._state = "stopped"
         if self._streams is not None:
             self._streams.clear()
-        self._tell()
+        self._write_status()
 
 
-def _spark_is_gone(spark: SparkSession) -> str | None:
-    """Why nothing can be asked of Spark any more; None where all is well."""
+def _why_spark_stopped(spark: SparkSession) -> str | None:
+    """Returns why Spark cannot be used any more; None if it can."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     if process is not None and process.poll() is not None:
         return f"its JVM ended with status {process.returncode}"
     try:
         jvm: Any = spark.sparkContext._jsc
         return "its context was stopped" if jvm.sc().isStopped() else None
-    except Exception as error:  # whatever py4j raises where nobody answers
-        return f"its JVM does not answer: {error}"
+    except Exception as error:  # py4j raises many kinds if the JVM does not respond
+        return f"its JVM does not respond: {error}"
 
 
 def _warm_up(spark: SparkSession) -> None:
-    """Have Python workers started and kernels loaded before the first event comes, which would wait for them."""
+    """Start Python workers and load kernels, so that the first event need not wait for them."""
     try:
         events = spark.range(0, 2_000, numPartitions=2).toDF("n")
         filters = spark.createDataFrame([(1, "n > 5"), (2, "n BETWEEN 3 AND 7 OR n = 9")], "id bigint, filter string")
         pipeline.match(events, filters, output="counts").collect()
-    except Exception as error:  # the streams will tell what is wrong, if anything is
+    except Exception as error:  # the streams report what is wrong, if anything is
         _log.debug("cannot warm up: %s", error)
 
 
@@ -201,20 +202,27 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("directory", metavar="DIR", help="the data directory of the service")
     parser.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master")
-    described = f"of PostgreSQL; without, and without {CATALOGUE}, a file of the data directory"
+    described = f"postgresql://…; without it, and without {CATALOGUE} set, a file of the data directory"
     parser.add_argument("--catalogue", metavar="URL", default=os.environ.get(CATALOGUE), help=described)
-    parser.add_argument("--recover", action="store_true", help="go on without a checkpoint that does not fit")
-    described = "between looks at whether another View or other groups would pay; 0: never"
+    parser.add_argument(
+        "--recover", action="store_true", help="continue although events were removed before they were matched"
+    )
+    described = "how often to look whether another placement, or mailboxes by groups, would pay; 0: never"
     parser.add_argument("--adapt-every", type=float, default=EVERY_SECONDS, metavar="SECONDS", help=described)
-    parser.add_argument("--placement", default=AUTO, metavar="NAME", help="which one, or auto: what is cheapest")
-    described = "subscriptions up to which domains share a stream; 0: none does"
+    parser.add_argument(
+        "--placement",
+        default=AUTO,
+        metavar="NAME",
+        help="the placement of domains that have their own stream; auto: the cheapest",
+    )
+    described = "domains with up to N subscriptions share one stream; 0: every domain has its own"
     parser.add_argument("--share-up-to", type=int, metavar="N", help=described)
-    parser.add_argument("--supervised", action="store_true", help="end when the process that started this one has")
+    parser.add_argument("--supervised", action="store_true", help="end when the parent process ends")
     given: Any = parser.parse_args(arguments)
     be_private()
     logging.basicConfig(level=logging.INFO, format="driver: %(levelname)s: %(message)s", stream=sys.stderr)
-    for talkative in ("py4j", "tidings.pipeline"):
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    for verbose in ("py4j", "tidings.pipeline"):
+        logging.getLogger(verbose).setLevel(logging.WARNING)
     data = DataDirectory(given.directory)
     driver = Driver(
         data,

@@ -1,15 +1,15 @@
-"""What the gateway asks of Spark: the past matched for one filter, and what a draft filter would have delivered.
+"""Jobs on Spark that the gateway asks for: replaying the past for one filter, and backtesting a draft filter.
 
-A job is a row of the catalogue, which the gateway closes; its answer is a file of the driver's, written in one step:
+A job is a row of the catalogue, which the gateway closes; the driver writes its answer to a file, in one step:
 
-    {"done": true, …}                        of a replay how many `matches`, of a backtest what `backtest_answer` says
-    {"done": false, "reason": …, "kind": …}  it cannot be done; kind is "request" where who asked can put it right
+    {"done": true, …}                        for a replay the number of `matches`, for a backtest see `backtest_answer`
+    {"done": false, "reason": …, "kind": …}  it cannot be done; kind is "request" if another request could be
 
-The request of a replay has number, domain, filter, from and to; that of a backtest domain, filter, and where wanted
-`against` (another filter's text), from and to (positions, or times as text) and samples.
+The request of a replay has number, domain, filter, from and to. That of a backtest has domain and filter, and
+optionally `against` (another filter's text), from and to (positions, or times as text) and samples.
 
-A job whose answer is there is not done again. One that a crash has cut short is, with the same outcome: the
-matches of a replay enter the mailboxes in one transaction, under a name of their own.
+A job that has an answer is not done again. One that a crash has interrupted is, with the same result: the matches of
+a replay enter the mailboxes in one transaction, under a name of their own.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ import pyarrow as pa
 from tidings import pipeline
 from tidings.errors import DomainError, EventError, FilterError, SubscriptionError, TidingsError
 from tidings.filter.syntax.parser import parse_filter
-from tidings.model.domain import Domain
+from tidings.model.domain import RESERVED_PREFIX, Domain
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.jobs.backtesting import Backtest, positions_matched
-from tidings.pipeline.sources.log_source import read_log
 from tidings.service.data.data_directory import replace_json
-from tidings.service.driver.domain_stream import PREFIX, Context
+from tidings.service.driver.domain_adaptation import past_events
 from tidings.service.driver.followed_filters import domain_of
+from tidings.service.driver.stream_thread import Context
 from tidings.store.catalogue import JobRow
 from tidings.store.log.log_errors import LogRangeError
 from tidings.store.log.log_reader import LogReader
@@ -44,8 +44,6 @@ from tidings.store.mailboxes.notifications import MAX_WAITING, REPLAY, Notificat
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame
-
 AT_ONCE = 2  # jobs: the streams have the same cores
 SAMPLES = 5
 
@@ -53,7 +51,7 @@ _log = logging.getLogger("tidings.service")
 
 
 class Jobs:
-    """Does the jobs that are open, a few at a time, beside the streams.
+    """Does open jobs, a few at a time, while the streams run.
 
     Tenants take turns, and no tenant has all threads: many jobs of one do not keep another's waiting.
     """
@@ -93,7 +91,7 @@ class Jobs:
 
     def _answer(self, job: JobRow) -> None:
         if self._is_closed(job):
-            return  # its answer was taken in between two looks
+            return  # its answer was read between two looks
         try:
             answer = {"done": True, **_KINDS[job.kind](self._context, job)}
         except KeyError as error:
@@ -104,14 +102,14 @@ class Jobs:
             answer = {"done": False, "kind": "service", "reason": str(error)}
         except Exception as error:
             if self._stopped.is_set():
-                return  # Spark is going: it is done when the driver is there again
+                return  # Spark is shutting down: the next driver does the job
             _log.exception("job %s failed", job.id)
             answer = {"done": False, "kind": "service", "reason": f"{type(error).__name__}: {error}"}
         if (answer["done"] or not self._stopped.is_set()) and not self._is_closed(job):
             replace_json(self._context.data.answer(job.id), answer, durable=True)
 
     def _is_closed(self, job: JobRow) -> bool:
-        """Whether nobody waits for it: its subscription was deleted, or somebody has its answer."""
+        """Whether nobody waits for it: its subscription was deleted, or its answer was read."""
         found = self._context.catalogue.job(job.id)
         return found is None or found.closed is not None
 
@@ -124,28 +122,28 @@ def _refused(reason: str) -> dict[str, Any]:
 
 
 def replay(context: Context, job: JobRow) -> dict[str, Any]:
-    """Match positions [from, to) with one filter, into the mailbox of its row. Done twice it is as done once."""
+    """Match positions [from, to) with one filter, into the mailbox of its row; doing it again changes nothing."""
     request = job.request
     domain = _domain(context, job)
     number, text = int(request["number"]), str(request["filter"])
-    parse_filter(text, domain)  # here, where what is wrong with it is told as such
+    parse_filter(text, domain)  # here, so that an error names what is wrong with the filter
     query = f"{REPLAY}{number}"
     files = context.data.domain(job.tenant, request["domain"])
-    files.folder.mkdir(parents=True, exist_ok=True)  # where the stream has not come to it yet
+    files.folder.mkdir(parents=True, exist_ok=True)  # the stream may not have made it yet
     with Notifications(files.mailboxes, max_waiting=MAX_WAITING) as mailboxes:
         if mailboxes.last_batch(query) is None:
-            events = _events(context, domain, int(request["from"]), int(request["to"]))
+            events = past_events(context.spark, context.data.log, domain, int(request["from"]), int(request["to"]))
             positions = np.empty(0, np.int64)
             if events is not None:
-                positions = positions_matched(events, text, domain, prefix=PREFIX)
-            # Nothing is said of how far it came: that is where a stream goes on from that has lost its checkpoint.
+                positions = positions_matched(events, text, domain, prefix=RESERVED_PREFIX)
+            # Without `reached`: a stream that has lost its checkpoint continues after what the mailboxes reached.
             mailboxes.load([_one_each(positions, number)], query=query, batch=0, version=0, reached={})
         found = mailboxes.batches(query)[0].notifications
     return {"matches": found}
 
 
 def _one_each(positions: npt.NDArray[np.int64], number: int) -> pa.Table:
-    """Events that all match one filter row, as a load has them."""
+    """Returns events that all match one filter row, as a load takes them."""
     starts: Any = pa.array(np.arange(len(positions) + 1), pa.int32())
     lists = pa.ListArray.from_arrays(starts, pa.array([number] * len(positions), pa.int64()))
     columns: dict[str, Any] = {"position": pa.array(positions, pa.int64()), "subscriptions": lists}
@@ -156,23 +154,25 @@ def _one_each(positions: npt.NDArray[np.int64], number: int) -> pa.Table:
 
 
 def backtest(context: Context, job: JobRow) -> dict[str, Any]:
-    """What a draft filter would have delivered over a part of the log, beside another filter where one is given."""
+    """Returns what a draft filter would have delivered over a part of the log, and what another one if given."""
     request = job.request
     domain = _domain(context, job)
     with LogReader(context.data.log) as log:
         start = _place(log, request.get("from"), log.start)
         end = _place(log, request.get("to"), log.end)
-    events = _events(context, domain, start, end)
+    events = past_events(context.spark, context.data.log, domain, start, end)
     against = request.get("against")
     if events is None:
         return backtest_answer(None, against is not None)
-    fit = events.where(f"{PREFIX}rejected IS NULL").drop(f"{PREFIX}rejected", f"{PREFIX}subscriptions_version")
+    fit = events.where(f"{RESERVED_PREFIX}rejected IS NULL").drop(
+        f"{RESERVED_PREFIX}rejected", f"{RESERVED_PREFIX}subscriptions_version"
+    )
     try:
         made = pipeline.backtest(
             fit,
             str(request["filter"]),
             against=against,
-            time=f"{PREFIX}time",
+            time=f"{RESERVED_PREFIX}time",
             samples=int(request.get("samples", SAMPLES)),
         )
     except PipelineError as error:
@@ -183,7 +183,7 @@ def backtest(context: Context, job: JobRow) -> dict[str, Any]:
 
 
 def backtest_answer(made: Backtest | None, compared: bool) -> dict[str, Any]:
-    """As the interface has it: counts, the rate over time, a few events, and what differs from the other filter."""
+    """Returns what the API does: counts, the rate over time, a few events, the difference from the other filter."""
     if made is None:
         nothing: dict[str, Any] = {"count": 0, "events": 0, "bucket": None, "rate": [], "samples": []}
         gone = {"existing": 0, "only_draft": 0, "only_existing": 0, "both": 0, "samples": {}}
@@ -207,8 +207,12 @@ def backtest_answer(made: Backtest | None, compared: bool) -> dict[str, Any]:
 
 
 def _sample(event: dict[str, Any]) -> dict[str, Any]:
-    attributes = {name: value for name, value in event.items() if not name.startswith(PREFIX)}
-    return {"position": event[f"{PREFIX}position"], "time": event[f"{PREFIX}time"], "event": attributes}
+    attributes = {name: value for name, value in event.items() if not name.startswith(RESERVED_PREFIX)}
+    return {
+        "position": event[f"{RESERVED_PREFIX}position"],
+        "time": event[f"{RESERVED_PREFIX}time"],
+        "event": attributes,
+    }
 
 
 # ---------------------------------------------------------------------- both
@@ -217,25 +221,12 @@ def _sample(event: dict[str, Any]) -> dict[str, Any]:
 def _domain(context: Context, job: JobRow) -> Domain:
     row = context.catalogue.domain(job.tenant, job.request["domain"])
     if row is None:
-        raise DomainError(f"domain: there is no '{job.request['domain']}' any more")
+        raise DomainError(f"domain: '{job.request['domain']}' was deleted")
     return domain_of(row)
 
 
-def _events(context: Context, domain: Domain, start: int, end: int) -> DataFrame | None:
-    """The events of a domain at positions [start, end), those that retention has left; None where there are none."""
-    with LogReader(context.data.log) as log:
-        start, end = max(start, log.start), min(end, log.end)
-        if start >= end or log.advance(start, domain=domain.name, events=1, end=end) == start:
-            return None
-    carry = not (context.spark.sparkContext.master or "").startswith("local[")
-    return read_log(
-        context.spark, context.data.log, domain=domain, start=start, end=end, on_error="reject", prefix=PREFIX,
-        carry=carry,
-    )  # fmt: skip
-
-
 def _place(log: LogReader, given: int | str | None, default: int) -> int:
-    """A position as given, or that of a time."""
+    """Returns a position as given, or that of a time."""
     if given is None:
         return default
     if isinstance(given, int):

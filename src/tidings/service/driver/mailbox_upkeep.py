@@ -1,9 +1,10 @@
-"""What a driver does to mailboxes beside filling them: it prunes what was acknowledged and forgets what is gone."""
+"""Keeps mailboxes small: removes what subscribers have acknowledged, and the mailboxes of deleted subscriptions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,29 +13,45 @@ from tidings.store.catalogue import Catalogue
 from tidings.store.mailboxes.deliveries import Deliveries
 from tidings.store.mailboxes.notifications import Notifications
 
-PRUNED_TOGETHER = 2_000  # rows, in one transaction
+PRUNED_TOGETHER = 2_000  # rows, in one transaction: the query waits meanwhile
 PRUNE_ALL_SECONDS = 300.0
-FORGET_SECONDS = 10.0  # after a row has left the index: a micro-batch may still be at it
+FORGET_SECONDS = 10.0  # after a row has left the index: a micro-batch may still write to its mailbox
 
 
-@dataclass
-class Departed:
-    """Rows of subscriptions that were deleted, and since when; their mailboxes go when no batch can be at them."""
+@dataclass(eq=False)
+class MailboxUpkeep:
+    """Looks after the mailboxes of one domain."""
 
-    _gone: list[tuple[float, list[int]]] = field(default_factory=list)
+    filters: FollowedFilters
+    catalogue: Catalogue
+    opened: Callable[[], AbstractContextManager[Notifications]]
+    _deleted: list[tuple[float, list[int]]] = field(default_factory=list)  # rows of deleted subscriptions, since when
 
-    def note(self, left: list[int], catalogue: Catalogue) -> None:
-        """Of rows that have left the index, those whose subscription is no more."""
-        if left:
-            kept = catalogue.by_filter(left)
-            self._gone.append((time.monotonic(), [number for number in left if number not in kept]))
+    def retire(self, reached: int) -> None:
+        """Removes filters that end before a position; later the mailboxes of those whose subscription was deleted."""
+        if left := self.filters.retire(reached):
+            kept = self.catalogue.by_filter(left)
+            self._deleted.append((time.monotonic(), [number for number in left if number not in kept]))
+        if numbers := self._due():
+            with self.opened() as mailboxes:
+                mailboxes.forget(numbers)
+            self.filters.forget(numbers)
 
-    def due(self) -> list[int]:
-        """Rows whose mailboxes can go now, each returned once."""
+    def _due(self) -> list[int]:
         numbers: list[int] = []
-        while self._gone and self._gone[0][0] < time.monotonic() - FORGET_SECONDS:
-            numbers += self._gone.pop(0)[1]
+        while self._deleted and self._deleted[0][0] < time.monotonic() - FORGET_SECONDS:
+            numbers += self._deleted.pop(0)[1]
         return numbers
+
+    def prune(self, cursors: Mapping[int, int]) -> None:
+        """Removes what subscriptions have acknowledged, given as positions by their keys."""
+        rows = self.filters.numbers_of(cursors)
+        marks = [(number, cursors[key]) for key, numbers in rows.items() for number in numbers]
+        if not marks or not self.filters.files.mailboxes.exists():
+            return
+        with self.opened() as mailboxes:
+            for start in range(0, len(marks), PRUNED_TOGETHER):
+                mailboxes.prune(dict(marks[start : start + PRUNED_TOGETHER]))
 
 
 @dataclass
@@ -47,7 +64,7 @@ class Cursors:
     _all: float = field(default_factory=time.monotonic)  # when all of them were looked at
 
     def changed(self) -> dict[int, int]:
-        """The positions up to which subscriptions, by their keys, have acknowledged; of all, now and then."""
+        """Returns the positions up to which subscriptions, by their keys, have acknowledged; now and then of all."""
         if not self.path.exists():
             return {}
         with Deliveries(self.path, read_only=True) as deliveries:
@@ -57,17 +74,5 @@ class Cursors:
         return cursors
 
     def pruned(self) -> None:
-        """What `changed` returned was pruned; until this is called, it returns it again."""
+        """Notes that what `changed` returned was pruned; until then it returns the same again."""
         self._seen = self._next
-
-
-def marks_of(index: FollowedFilters, cursors: Mapping[int, int]) -> list[tuple[int, int]]:
-    """The rows of these subscriptions, each with the position up to which it was acknowledged."""
-    rows = index.numbers_of(cursors)
-    return [(number, cursors[key]) for key, numbers in rows.items() for number in numbers]
-
-
-def prune(mailboxes: Notifications, marks: list[tuple[int, int]]) -> None:
-    """Remove what was acknowledged, a part of it at a time: the query waits meanwhile."""
-    for start in range(0, len(marks), PRUNED_TOGETHER):
-        mailboxes.prune(dict(marks[start : start + PRUNED_TOGETHER]))

@@ -3,10 +3,10 @@
     new ─► shared ─► leaving ─► own ─► returning ─► shared
              (it has grown)          (it is small again)
 
-A domain with a checkpoint of its own has a stream of its own; all others share one. Leaving: the shared stream's
-next version is without the domain, and its own begins after the last event in its mailboxes. What both match
-the mailboxes take once. Returning, one domain at a time: the shared stream pauses; when the domain's own has
-matched all that the shared one has planned, it ends, its checkpoint goes, and the shared stream has the domain.
+A domain with a checkpoint of its own has its own stream; all others share one. Leaving: the next version of the
+shared stream is without the domain, and its own stream begins where the shared one was. What both match, the mailboxes
+take once. Returning, one domain at a time: the shared stream pauses; when the domain's own stream has matched all that
+the shared one has planned, it ends, its checkpoint is removed, and the domain joins the shared stream.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidings.service.data.data_directory import DomainFiles, parts_of_key
-from tidings.service.driver.domain_stream import Context, DomainStream
+from tidings.service.driver.domain_stream import DomainStream
 from tidings.service.driver.shared_stream import SharedStream
+from tidings.service.driver.stream_thread import Context
 from tidings.store.catalogue import DomainRow
 from tidings.store.log.log_files import sync_directory
 from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, Notifications
@@ -28,21 +29,21 @@ from tidings.store.mailboxes.shared_progress import SharedProgress
 
 LOOK_SECONDS = 2.0  # between looks at whether a domain has grown
 LEFT = "left the shared stream"  # in mailboxes, the query that has come as far as the shared stream had
-RETURN_SECONDS = 60.0  # that the shared stream pauses at most for a domain to return
+RETURN_SECONDS = 60.0  # for which the shared stream pauses at most while a domain returns
 
 _log = logging.getLogger("tidings.service")
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """Up to where a domain is small. One that has a stream of its own returns when it is far below."""
+    """Up to which limits a domain is small. One that has its own stream returns when it is far below them."""
 
     subscriptions: int = 2_000
     events_per_second: float = 300.0
-    busy_share: float = 0.25  # of the time that matching its events takes: others would wait for it
-    busy_at_most: int = 4  # domains of a tenant that have their own stream for that reason alone
+    busy_share: float = 0.25  # of the time, for matching its events: others would wait for it
+    busy_at_most: int = 4  # domains of a tenant that have their own stream only for that reason
     own_at_most: int = 16  # streams of single domains; each takes processes and memory of the machine
-    quiet_seconds: float = 600.0  # for so long, before it returns
+    quiet_seconds: float = 600.0  # for which it has to be small before it returns
 
     @property
     def is_off(self) -> bool:
@@ -59,7 +60,7 @@ class _Returning:
 
     key: str
     began: float
-    planned: int | None = None  # what its own stream has to have matched
+    planned: int | None = None  # the position that its own stream has to reach
 
 
 class Streams:
@@ -71,24 +72,24 @@ class Streams:
         self._rows: dict[str, DomainRow] = {}
         self._revision = -1
         self._own: dict[str, DomainStream] = {}
-        self._leaving: list[DomainStream] = []  # of domains that were deleted
+        self._leaving: list[DomainStream] = []  # of deleted domains
         self._shared: SharedStream | None = None if sharing.is_off else SharedStream(context)
         self._deleted: set[str] = set()  # domains whose files can go
         self._is_started = False
         self._returning: _Returning | None = None
-        self._busy: set[str] = set()  # domains that have a stream of their own since they take long
-        self._quiet: dict[str, tuple[float, int]] = {}  # since when a domain with a stream of its own is small
+        self._busy: set[str] = set()  # domains that have their own stream because matching takes long
+        self._quiet: dict[str, tuple[float, int]] = {}  # since when a domain with its own stream is small
         self._looked = 0.0
 
     def follow(self, rows: Mapping[str, DomainRow], revision: int) -> None:
-        """Have every domain matched, as the catalogue has them at a revision."""
+        """Match these domains, as the catalogue has them at a revision."""
         before, self._rows, self._revision = self._rows, dict(rows), revision
         self._deleted |= before.keys() - rows.keys()
         for key in self._own.keys() - rows.keys():
             gone = self._own.pop(key)
             gone.stop()
             self._leaving.append(gone)
-        is_known = bool(before) or self._shared is None  # how large they are, by what streams have read
+        is_known = bool(before) or self._shared is None  # how large domains are: the streams have counted
         counts = {} if is_known else self._context.catalogue.filter_counts()
         for key, row in rows.items():
             if key in before and before[key].revision == row.revision:
@@ -96,13 +97,13 @@ class Streams:
             if key in self._own:
                 self._own[key].tell(row)
             elif key in before:
-                continue  # the shared stream's; it is looked at now and then whether it has grown
+                continue  # of the shared stream; `look` sees when it has grown
             elif self._shared is None or self._has_checkpoint(row) or self._is_large(key, counts.get(key, 0)):
                 self._start_own(row)
         self._tell_shared()
 
     def look(self) -> None:
-        """Now and then: move domains that have grown, and those that are small again."""
+        """Every LOOK_SECONDS, move domains that have grown and those that are small again."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
@@ -115,7 +116,7 @@ class Streams:
         has_grown = False
         for key, row in self._rows.items():
             if key not in self._own and self._is_large(key):
-                _log.info("%s: has a stream of its own from now on", key)
+                _log.info("%s: gets its own stream", key)
                 self._start_own(row)
                 has_grown = True
         if has_grown:
@@ -126,7 +127,7 @@ class Streams:
             self._go_on_returning(self._returning, self._shared)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Of each domain."""
+        """Returns the status of each domain."""
         found = {key: stream.status() for key, stream in self._own.items()}
         if self._shared is not None:
             found |= {key: status for key, status in self._shared.statuses() if key not in found}
@@ -148,19 +149,19 @@ class Streams:
             stream.join()
 
     def clear(self) -> None:
-        """Say nothing of any domain any more."""
+        """Report no domain any more."""
         self._own.clear()
         self._shared = None
 
     def _remove_deleted(self) -> None:
-        """Remove the files of domains that were deleted while this driver ran, once no stream has to do with them."""
+        """Remove the files of domains that were deleted while this driver ran, once no stream uses them."""
         self._leaving = [stream for stream in self._leaving if stream.is_alive]
         busy = {*self._rows, *(stream.key for stream in self._leaving)}
         for key in self._deleted - busy:
             if self._shared is None or not self._shared.has(key):
                 shutil.rmtree(self._context.data.domains / key, ignore_errors=True)
                 self._deleted.discard(key)
-        self._deleted -= self._rows.keys()  # made again: it goes on with the files that there are
+        self._deleted -= self._rows.keys()  # a domain that was made again keeps the files
 
     # ------------------------------------------------------------------ where a domain belongs
 
@@ -168,7 +169,7 @@ class Streams:
         return self._context.data.domain(row.tenant, row.name).query.exists()
 
     def _is_large(self, key: str, filters: int = 0) -> bool:
-        """Whether a domain is to have a stream of its own; of those that ought to, only so many can."""
+        """Whether a domain gets its own stream: it is large, and the number of such streams allows it."""
         sharing, shared = self._sharing, self._shared
         if shared is None:
             return True
@@ -189,7 +190,7 @@ class Streams:
 
     def _start_own(self, row: DomainRow) -> None:
         for stream in self._leaving:
-            if stream.key == row.key:  # of the same name: one after the other
+            if stream.key == row.key:  # of a deleted domain with the same name
                 stream.join()
         self._leaving = [stream for stream in self._leaving if stream.key != row.key]
         begin = self._passed(row)
@@ -198,7 +199,7 @@ class Streams:
         self._own[row.key].start()
 
     def _passed(self, row: DomainRow) -> int:
-        """The position before which the shared stream has matched all events of a domain that leaves it."""
+        """Returns the position before which the shared stream has matched all events of a domain."""
         if self._shared is not None and self._shared.has(row.key):
             return self._shared.reached
         progress = self._context.data.shared.progress
@@ -218,7 +219,7 @@ class Streams:
     # ------------------------------------------------------------------ returning
 
     def _small_again(self) -> str | None:
-        """A domain whose own stream had few subscriptions and events for a while."""
+        """Returns a domain whose own stream had few subscriptions and events for a while."""
         now, sharing = time.monotonic(), self._sharing
         for key, stream in self._own.items():
             status = stream.status()

@@ -25,15 +25,17 @@ def empty_batches_leave_nothing(module):
 
 def an_operator_is_waited_for(module):
     """Row 1, the other half: a stream whose checkpoint does not fit its mailboxes does not go on by itself."""
-    stream = module.DomainStream._stream
+    from tidings.pipeline.job_errors import CheckpointError
 
-    @functools.wraps(stream)
-    def planted(self, row, *, recover=False):
+    start = module.DomainStream._start_query
+
+    @functools.wraps(start)
+    def planted(self, *, recover):
         if recover and not self._context.recover:
-            raise module.CheckpointError(self._problem)
-        return stream(self, row, recover=recover)
+            raise CheckpointError(self._problem)
+        return start(self, recover=recover)
 
-    module.DomainStream._stream = planted
+    module.DomainStream._start_query = planted
 
 
 def a_read_evicts_its_own_pages(module):
@@ -120,14 +122,13 @@ PLANTS = {
     "2": [("tidings.service.gateway.mailbox_reading", a_read_evicts_its_own_pages)],
     "3": [
         ("tidings.filter.meaning.operators", accepted_here_refused_there),
-        ("tidings.service.driver.shared_stream", nothing_is_set_aside),
-        ("tidings.service.driver.domain_stream", nothing_is_set_aside),
+        ("tidings.service.driver.stream_thread", nothing_is_set_aside),
     ],
     "aside": [("tidings.filter.meaning.operators", accepted_here_refused_there)],
     "4": [("tidings.service.gateway.fetching", written_is_received)],
     "5": [
         ("tidings.model.domain", any_name_is_taken),
-        ("tidings.service.driver.domain_stream", nothing_is_set_aside),
+        ("tidings.service.driver.stream_thread", nothing_is_set_aside),
     ],
     "6": [("tidings.service.gateway.subscription_changes", everything_waits_at_the_start)],
     "7": [("tidings.store.log.log_writer", times_never_go_down)],
