@@ -1,12 +1,9 @@
-"""What has to outlive a process: the log of events, and what was delivered of it.
+"""What has to outlive a process: events, who wants what, and what was delivered.
 
-log        the log, written: durable, ordered, deduplicated; one writer
-reader     the log, read: by position, as Arrow, from any process
-page       the unit of both: consecutive events of one domain, with their checksum
-repair     what to do when a checksum is wrong
-log_in_topic   the log with its pages in Kafka: what counts there, and an index of it here
-notifications  who got what: written by the pipeline, each batch in one transaction
-deliveries     how far each subscriber has come
-snapshot       several of these files copied as they are at one moment
-formats        the number of each format on the disk
+log           the events: durable, ordered, deduplicated; in files, or in a topic of Kafka
+catalogue     domains, subscriptions, tokens and jobs; in SQLite or PostgreSQL
+mailboxes     notifications, and how far each subscriber has come
+sqlite_file   what all our SQLite files share: kind and format checked, durable writes, clear errors
+snapshot      copies several SQLite files as they are at one moment
+formats       the number of each format on the disk
 """

@@ -124,7 +124,7 @@ def test_a_lock_that_is_held_too_long_is_named(tmp_path: Path) -> None:
     ("place", "problem"),
     [
         ("nowhere/at/all", r"cannot open .*nowhere/at/all: No such file"),
-        ("mysql://localhost/x", r"'mysql' is not a database that Tidings"),
+        ("mysql://localhost/x", r"'mysql' is not supported"),
         ("postgresql://ada:hidden@127.0.0.1:1/x", r"cannot open postgresql.*ada:\*\*\*@127.0.0.1:1/x: .*is the server"),
     ],
 )

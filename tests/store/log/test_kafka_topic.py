@@ -26,8 +26,7 @@ from tidings.store.log import kafka_topic as log_kafka
 from tidings.store.log.log_errors import LogBusyError, LogError, LogRangeError, LogUnknownError
 from tidings.store.log.log_in_topic import open_log
 from tidings.store.log.log_reader import LogReader
-from tidings.store.log.topic_pages import fetched
-from tidings.store.log.topic_place import topic_at
+from tidings.store.log.topic_pages import fetched, topic_at
 
 from ..log_events import STOCKS, cloud, events_of, stock
 

@@ -22,8 +22,7 @@ from tidings.store.log.log_errors import (
 from tidings.store.log.log_in_topic import TopicLog
 from tidings.store.log.log_writer import Log
 from tidings.store.log.page import MAX_PAGE_EVENTS, attributes_of
-from tidings.store.log.topic_pages import fetched
-from tidings.store.log.topic_place import write_place
+from tidings.store.log.topic_pages import fetched, write_place
 
 from ..log_events import STOCKS, cloud, events_of, stock
 from ..memory_topic import MemoryTopic

@@ -22,8 +22,7 @@ from tidings.model.event_json import texts_of
 from tidings.store.log.log_errors import LogBusyError, LogConflictError, LogError
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.log_writer import Log
-from tidings.store.log.page import attributes_of
-from tidings.store.log.page_decoding import RAW_SCHEMA
+from tidings.store.log.page import RAW_SCHEMA, attributes_of
 
 from ..log_events import STOCKS, cloud, events_of, stock
 
@@ -146,8 +145,8 @@ def test_a_log_wants_the_domain_of_plain_events_and_refuses_another_than_the_bat
 
 
 def test_a_large_append_becomes_several_pages_and_is_still_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.store.log.pending_pages.MAX_PAGE_EVENTS", 64)
-    monkeypatch.setattr("tidings.store.log.pending_pages.MAX_PAGE_BYTES", 10_000)
+    monkeypatch.setattr("tidings.store.log.appends.MAX_PAGE_EVENTS", 64)
+    monkeypatch.setattr("tidings.store.log.appends.MAX_PAGE_BYTES", 10_000)
     batch = read_events([stock(k) for k in range(300)], STOCKS)
     with Log(tmp_path / "log") as log:
         assert log.append(batch) == list(range(300))

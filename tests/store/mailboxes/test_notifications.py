@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.store.mailboxes import notifications
+from tidings.store.mailboxes import mailbox_loading
 from tidings.store.mailboxes.notifications import BATCHES_KEPT, LOG, Notifications, NotificationsError
 
 GROUPS = ("groupings", "members", "pages", "highest", "marks")
@@ -190,7 +190,7 @@ def test_a_load_wakes_those_that_got_something(tmp_path: Path) -> None:
 
 
 def test_who_has_slept_too_long_is_told_of_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifications, "LOADS_KEPT", 8)
+    monkeypatch.setattr(mailbox_loading, "LOADS_KEPT", 8)
     with Notifications(tmp_path / "store", max_waiting=10) as store:
         load(store, {1: [7], 2: [8]}, batch=0)
         last, _ = store.woken(0)
@@ -199,7 +199,7 @@ def test_who_has_slept_too_long_is_told_of_all_that_wait(tmp_path: Path, monkeyp
             load(store, {100 + batch: [9]}, batch=batch)
         assert store.woken(last)[1] == [8, 9]
         last, _ = store.woken(last)
-        monkeypatch.setattr(notifications, "MAX_WOKEN", 2)
+        monkeypatch.setattr(mailbox_loading, "MAX_WOKEN", 2)
         load(store, {1000: [20, 21, 22]}, batch=1000)
         assert store.woken(last)[1] == [8, 9, 20, 21, 22]
 

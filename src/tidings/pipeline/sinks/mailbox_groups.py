@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from tidings.matching.analysis.rectangle_forest import GROUP, groups_of
 from tidings.model.domain import Domain
 from tidings.pipeline.build.subscription_table import read_whole
-from tidings.store.mailboxes.grouped_pages import PAGE_BYTES, ROW_BYTES
+from tidings.store.mailboxes.mailbox_loading import PAGE_BYTES, ROW_BYTES
 from tidings.store.mailboxes.notifications import Notifications
 
 WORTH = 0.3  # of the bytes of rows: pages take longer to make and to read

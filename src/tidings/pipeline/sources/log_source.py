@@ -43,10 +43,8 @@ from tidings.pipeline.runtime.spark_workarounds import freeze_garbage, register
 from tidings.pipeline.sources.version_gate import Ends, Gate
 from tidings.store.log.log_files import EVENTS
 from tidings.store.log.log_reader import Domains, LogReader
-from tidings.store.log.page import Page, nested
-from tidings.store.log.page_decoding import attribute_columns, raw_batches
-from tidings.store.log.topic_pages import Placed, fetched
-from tidings.store.log.topic_place import shared_topic
+from tidings.store.log.page import Page, attribute_columns, nested, raw_batches
+from tidings.store.log.topic_pages import Placed, fetched, shared_topic
 
 EVENTS_A_PARTITION = 20_000
 LOOK_SECONDS = 0.004  # between looks at the log

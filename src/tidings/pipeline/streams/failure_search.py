@@ -34,8 +34,7 @@ from tidings.pipeline.sources.log_source import read_members
 from tidings.pipeline.steps.index_version import read_ids, read_version
 from tidings.pipeline.streams.version_files import Member
 from tidings.store.log.log_reader import LogReader
-from tidings.store.log.page import Page
-from tidings.store.log.page_decoding import attribute_columns
+from tidings.store.log.page import Page, attribute_columns
 
 START_SECONDS = 120.0
 TRY_SECONDS = 120.0  # after which a try counts as failed

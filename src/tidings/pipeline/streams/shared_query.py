@@ -32,8 +32,7 @@ from tidings.pipeline.steps.match_metrics import Measures
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
 from tidings.pipeline.streams.stream_query import Stream, started
 from tidings.pipeline.streams.version_files import Member, SharedVersions
-from tidings.store.log.page import Page
-from tidings.store.log.page_decoding import EventColumns, attribute_columns
+from tidings.store.log.page import EventColumns, Page, attribute_columns
 from tidings.store.mailboxes.shared_progress import SharedProgress
 
 EVENTS_A_BATCH = 20_000

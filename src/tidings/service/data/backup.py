@@ -37,7 +37,7 @@ from tidings.service.data.private_files import tighten
 from tidings.store.log.log_errors import LogError
 from tidings.store.log.log_files import EVENTS, Acknowledged, ask, open_to_write, sync_directory
 from tidings.store.log.log_reader import LogReader
-from tidings.store.log.topic_place import PLACE
+from tidings.store.log.topic_pages import PLACE
 from tidings.store.snapshot import Snapshot
 
 MANIFEST = "backup.json"

@@ -27,7 +27,7 @@ from tidings.store.log.log_errors import LogBusyError
 from tidings.store.log.log_files import EVENTS, WriterLock
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.log_repair import damage
-from tidings.store.log.topic_place import PLACE
+from tidings.store.log.topic_pages import PLACE
 
 SHOWN = 10  # findings of one kind, of each file
 RESTORE = "restore a backup"

@@ -71,7 +71,8 @@ class DomainIndex(FollowedFilters):
         return self._changes.base()
 
     def adopt(self, base: Base, layout: str | None) -> bool:
-        """Route events by a layout of a base, or by none, from the next version on; returns False if it is another base.
+        """Route events by a layout of a base, or by none, from the next version on; returns whether
+        that is still its base.
 
         The caller has the stream take up that version, then calls `forget_views`.
         """

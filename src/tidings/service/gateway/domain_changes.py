@@ -25,7 +25,7 @@ from tidings.service.gateway.gateway_stores import Stores
 from tidings.service.gateway.problems import Problem, busy
 from tidings.service.gateway.tenant_use import TenantUse
 from tidings.store.catalogue import CatalogueChangedError, DomainRow, FilterRow
-from tidings.store.log.page_decoding import attribute_columns
+from tidings.store.log.page import attribute_columns
 
 _TRIES = 20  # the first checks all filters, the others only those that have changed since
 MAX_CHECKED_EVENTS = 20_000  # that wait to be matched

@@ -4,27 +4,24 @@
     made = catalogue.create(NewSubscription(tenant="ada", domain="flights", filter="price < 100"))
     catalogue.activate(made.filters[-1].number, log.end)    # from here on it is promised
 
-catalogue      Catalogue, the one entry; the parts below are what it is made of
-domains        what events look like
-subscriptions  made, changed, found, ended
-filters        each text that a subscription's filter has had, with its validity; what the driver reads
-tokens         who is which tenant
-jobs           what the gateway asks of the driver
-extent         what other files may refer to
-rows           what all of these answer
-schema         the tables
-database       SQLite and PostgreSQL: opening, transactions, errors in our words
+catalogue            Catalogue, the one entry, made of the parts below; tokens and the extent
+domain_table         what events look like
+subscription_table   subscriptions: made, changed, found, ended
+filter_table         each text that a subscription's filter has had, with its validity; what the driver reads
+job_queue            what the gateway asks of the driver
+rows                 the records that all of these return
+schema               the tables
+database             SQLite and PostgreSQL: opening, transactions, errors
 """
 
-from tidings.store.catalogue.catalogue import Catalogue
-from tidings.store.catalogue.catalogue_errors import (
+from tidings.store.catalogue.catalogue import Catalogue, Extent
+from tidings.store.catalogue.database import (
     CatalogueBusyError,
     CatalogueChangedError,
     CatalogueConflictError,
     CatalogueError,
     CatalogueMissingError,
 )
-from tidings.store.catalogue.extent import Extent
 from tidings.store.catalogue.rows import (
     DomainRow,
     FilterRow,

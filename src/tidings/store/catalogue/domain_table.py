@@ -1,4 +1,4 @@
-"""What events look like, by tenant; and the revisions of the catalogue."""
+"""The domains of each tenant, and the revisions of the catalogue."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tidings.store.catalogue.catalogue_errors import CatalogueChangedError, CatalogueConflictError, CatalogueError
-from tidings.store.catalogue.database import Database, can_be_kept, next_revision, now, plain
+from tidings.store.catalogue.database import (
+    CatalogueChangedError,
+    CatalogueConflictError,
+    CatalogueError,
+    Database,
+    can_be_kept,
+    next_revision,
+    now,
+    plain,
+)
 from tidings.store.catalogue.rows import DomainRow
 from tidings.store.catalogue.schema import ALL_TENANTS, catalogue, domains, filters, subscriptions
 
@@ -19,15 +27,15 @@ _change = sa.update(domains).where(_one)
 
 
 class Domains:
-    """The part of the catalogue that knows domains."""
+    """The domains of the catalogue."""
 
     _database: Database
 
     def revision(self, tenant: str | None = None, domain: str | None = None) -> int:
-        """How often filters and domains have been changed; of one domain, the revision of its last change.
+        """Returns how often filters and domains have changed; for one domain, the revision of its last change.
 
-        Who reads a revision, and then rows, has every change up to that revision. Of a domain that is
-        not there it is 0.
+        If you read a revision and then rows, the rows have every change up to that revision. It is 0 for a domain that
+        does not exist.
         """
         if tenant is None or domain is None:
             with self._database.reading(ALL_TENANTS) as connection:
@@ -69,7 +77,7 @@ class Domains:
             return _row(connection.execute(_find, {"tenant_": tenant, "name_": name}).mappings().first())
 
     def domains(self, tenant: str | None = None) -> list[DomainRow]:
-        """The domains of a tenant, or of all, by tenant and name."""
+        """Returns the domains of a tenant, or of all, by tenant and name."""
         wanted = sa.select(domains)
         if tenant is not None:
             wanted = wanted.where(domains.c.tenant == tenant)
@@ -78,13 +86,13 @@ class Domains:
         return sorted(rows, key=lambda row: (row.tenant, row.name))  # databases differ in how they order texts
 
     def domains_by_tenant(self) -> dict[str, int]:
-        """How many domains each tenant has."""
+        """Returns how many domains each tenant has."""
         wanted = sa.select(domains.c.tenant, sa.func.count()).group_by(domains.c.tenant)
         with self._database.reading(ALL_TENANTS) as connection:
             return {str(tenant): int(count) for tenant, count in connection.execute(wanted)}
 
     def delete_domain(self, tenant: str, name: str) -> bool:
-        """Remove a domain that has no subscriptions; answers whether it was there."""
+        """Remove a domain that has no subscriptions; returns whether it existed."""
         if not can_be_kept(tenant, name):
             return False
         with self._database.writing(tenant) as connection:
@@ -103,10 +111,10 @@ class Domains:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Names of tenants and domains become names of files and parts of addresses."""
+    """Raise unless a name can be that of a file, and a part of an address."""
     if not _NAME.fullmatch(name):
         raise CatalogueError(
-            f"{kind}: '{name}' cannot be a name; give up to 63 of a-z, 0-9, '_' and '-', the first a letter or a digit"
+            f"{kind}: '{name}' is not a valid name; give up to 63 of a-z, 0-9, '_' and '-', first a letter or digit"
         )
 
 

@@ -1,7 +1,7 @@
 """What the gateway asks of the driver: backtests, and the history of a new subscription.
 
-The driver writes its answers to files of its own, so that nobody but the gateway writes here. The gateway
-takes an answer in by closing the job with it.
+Only the gateway writes here: the driver writes its answers to files of its own, and the gateway closes a job with its
+answer.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from tidings.store.catalogue.database import Database, can_be_kept, now, plain
+from tidings.store.catalogue.database import Database, can_be_kept, now, plain, random_id
 from tidings.store.catalogue.domain_table import check_name
 from tidings.store.catalogue.rows import JobRow
 from tidings.store.catalogue.schema import ALL_TENANTS, jobs, subscriptions
-from tidings.store.catalogue.tokens import random_id
 
 REPLAY = "replay"  # the kind of job that a subscription with a start in the past waits for
 
@@ -25,24 +24,24 @@ _columns = [jobs.c[name] for name in JobRow.__dataclass_fields__]
 
 
 class Jobs:
-    """The part of the catalogue that knows jobs."""
+    """The jobs of the catalogue."""
 
     _database: Database
 
     def add_job(self, kind: str, tenant: str, request: Mapping[str, Any]) -> str:
-        """Ask the driver for something; answers the id of the job."""
+        """Add a job for the driver; returns its id."""
         check_name("tenant", tenant)
         with self._database.writing(tenant) as connection:
             return insert_job(connection, kind, tenant, request)
 
     def open_jobs(self) -> list[JobRow]:
-        """The jobs that are not closed, of all tenants, the oldest first."""
+        """Returns the jobs that are not closed, of all tenants, the oldest first."""
         wanted = sa.select(*_columns).where(jobs.c.closed.is_(None)).order_by(jobs.c.number)
         with self._database.reading(ALL_TENANTS) as connection:
             return [_row(row) for row in connection.execute(wanted).mappings()]
 
     def job(self, id: str, tenant: str | None = None) -> JobRow | None:
-        """A job; for a tenant, only where it is that tenant's."""
+        """Returns a job; with a tenant, only if it belongs to that tenant."""
         if not can_be_kept(id):
             return None
         wanted = sa.select(*_columns).where(jobs.c.id == id)
@@ -53,7 +52,7 @@ class Jobs:
         return None if found is None else _row(found)
 
     def close_job(self, id: str, answer: Mapping[str, Any] | None = None) -> bool:
-        """Take in the answer to a job; answers whether it was open. A subscription that waited for it goes on."""
+        """Close a job with its answer; returns whether it was open. A subscription that waited for it continues."""
         written = None if answer is None else plain(json.dumps(answer, ensure_ascii=False), "answer")
         with self._database.writing(ALL_TENANTS) as connection:
             closed = connection.execute(
@@ -68,7 +67,7 @@ class Jobs:
         return closed is not None
 
     def forget_jobs(self, before: int) -> int:
-        """Remove jobs that were closed before a time; answers how many."""
+        """Remove jobs that were closed before a time; returns how many."""
         with self._database.writing(ALL_TENANTS) as connection:
             return connection.execute(sa.delete(jobs).where(jobs.c.closed < before)).rowcount
 

@@ -1,4 +1,4 @@
-"""What the catalogue answers: plain records, one class for each kind of row."""
+"""What the catalogue returns: plain records, one class for each kind of row."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class DomainRow:
     tenant: str
     name: str
     definition: str  # JSON of a model.Domain
-    inferred: bool  # from the first events, and confirmed by nobody yet
+    inferred: bool  # from the first events, and not confirmed yet
     created: int  # microseconds since 1970, as are all times here
     updated: int
     revision: int  # of the catalogue when this domain, or a filter of it, was last changed
 
     @property
     def key(self) -> str:
-        """Its name among the domains of all tenants: in the log, and for its directory."""
+        """Its name among the domains of all tenants: in the log, and of its directory."""
         return f"{self.tenant}.{self.name}"
 
 
@@ -39,15 +39,15 @@ class FilterRow:
     tenant: str
     domain: str
     filter: str
-    valid_from: int | None  # None: not yet promised to anybody
+    valid_from: int | None  # None: not active yet
     valid_to: int | None  # None: without end
     replay_from: int | None  # history from here up to valid_from is wanted too
     revision: int  # of the catalogue when this row was last changed
-    failed_from: int | None = None  # the first position that it was not matched with, since it breaks matching
-    failed: str | None = None  # how
+    failed_from: int | None = None  # the first position that it was left out of, as it breaks matching
+    failed: str | None = None  # the reason
 
     def valid_at(self, position: int) -> bool:
-        """Whether the subscriber is to be told of a match at this position."""
+        """Whether a match at this position is delivered."""
         return (
             self.valid_from is not None
             and self.valid_from <= position
@@ -62,7 +62,7 @@ class FilterRow:
 
     @property
     def deliver_from(self) -> int | None:
-        """The first position whose matches are the subscriber's: that of the history, where it was asked for."""
+        """The first position whose matches are delivered: that of the history, if it was asked for."""
         if self.valid_from is None or self.replay_from is None:
             return self.valid_from
         return min(self.replay_from, self.valid_from)
@@ -91,15 +91,15 @@ class NewSubscription:
 class SubscriptionRow:
     """A subscription as it is now, with every filter that it has had."""
 
-    key: int  # its number in the catalogue, never used again, whatever becomes of the id: the key of its deliveries
+    key: int  # its number in the catalogue, which deliveries are kept by; never used again, even if the id is
     id: str
     tenant: str
     domain: str
-    filter: str  # the text in force; of one that is pending, the text that is about to be
+    filter: str  # the text in force; while pending, the text that is about to be
     delivery: str  # one of DELIVERIES
     url: str | None
     secret: str | None = field(repr=False)
-    old_secret: str | None = field(repr=False)  # that signs too, until a time
+    old_secret: str | None = field(repr=False)  # signs too, until a time
     old_secret_until: int | None
     select: str  # one of SELECTIONS: whether events are delivered, or the nodes that the filter's paths select in them
     labels: dict[str, str]
@@ -110,7 +110,7 @@ class SubscriptionRow:
     disabled: str | None  # why nothing is delivered any more
     suspended: str | None  # why its webhook is only probed now
     ended: int | None  # when it expired
-    deleted: int | None  # when it was deleted; who was is not found any more
+    deleted: int | None  # when it was deleted; then it is not found any more
     pending: bool  # made, and not active yet
     replaying: bool  # waits for the matches of its history
     revision: int  # 1 when it was made, and one more with each change
@@ -119,7 +119,7 @@ class SubscriptionRow:
 
     @property
     def state(self) -> str:
-        """One of STATES. That it was ended or stopped says more than what it was doing then."""
+        """One of STATES. That it has ended or was stopped comes before what it was doing."""
         if self.ended is not None:
             return "expired"
         if self.disabled is not None:
@@ -136,13 +136,13 @@ class SubscriptionRow:
 
     @property
     def failed(self) -> str | None:
-        """Why the filter in force is not matched; None where it is."""
+        """Why the filter in force is not matched; None if it is."""
         return self.filters[-1].failed if self.filters else None
 
     def missed(self) -> list[tuple[int, int | None, str]]:
-        """Positions [start, end) of events that were not matched with a filter that fails, and why.
+        """Returns positions [start, end) of events that a failing filter was not matched with, and why.
 
-        What a later filter is matched with from there on is not missed.
+        Events that a later filter is matched with are not missed.
         """
         found: list[tuple[int, int | None, str]] = []
         for at, row in enumerate(self.filters):
@@ -157,7 +157,7 @@ class SubscriptionRow:
 
     @property
     def filter_from(self) -> int | None:
-        """The position from which the text in force is."""
+        """The position from which the text in force is valid."""
         started = [row.valid_from for row in self.filters if row.valid_from is not None]
         return started[-1] if started else None
 
@@ -188,7 +188,7 @@ class SubscriptionPage:
 
 @dataclass(frozen=True)
 class TokenRow:
-    """A token, without its secret, which nobody knows but who was given it."""
+    """A token, without its secret."""
 
     id: str
     tenant: str
@@ -198,7 +198,7 @@ class TokenRow:
 
 @dataclass(frozen=True)
 class JobRow:
-    """What the gateway asks of the driver. The answer is a file of the driver's, until the gateway takes it in."""
+    """What the gateway asks of the driver, which writes the answer to a file; the gateway then closes the job."""
 
     id: str
     kind: str

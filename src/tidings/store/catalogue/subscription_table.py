@@ -14,9 +14,19 @@ from typing import Any, Unpack
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
-from tidings.store.catalogue.catalogue_errors import CatalogueConflictError, CatalogueError, CatalogueMissingError
-from tidings.store.catalogue.database import Database, can_be_kept, in_parts, next_revision, now, plain
-from tidings.store.catalogue.filter_table_rows import COLUMNS, end_filters, rows_of, touch_domains
+from tidings.store.catalogue.database import (
+    CatalogueConflictError,
+    CatalogueError,
+    CatalogueMissingError,
+    Database,
+    can_be_kept,
+    in_parts,
+    next_revision,
+    now,
+    plain,
+    random_id,
+)
+from tidings.store.catalogue.filter_table import COLUMNS, end_filters, rows_of, touch_domains
 from tidings.store.catalogue.rows import (
     DELIVERIES,
     SELECTIONS,
@@ -28,7 +38,6 @@ from tidings.store.catalogue.rows import (
     SubscriptionRow,
 )
 from tidings.store.catalogue.schema import ALL_TENANTS, filters, jobs, labels, subscriptions
-from tidings.store.catalogue.tokens import random_id
 
 Found = Mapping[str, Any] | RowMapping  # the columns of a subscription
 

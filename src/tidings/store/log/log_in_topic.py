@@ -21,8 +21,7 @@ from tidings.store.log.log_errors import LogBusyError, LogCorruptError, LogError
 from tidings.store.log.log_files import ask, translated
 from tidings.store.log.log_writer import Log
 from tidings.store.log.page import Page, without_columns
-from tidings.store.log.topic_pages import Following, Topic, opening, packed
-from tidings.store.log.topic_place import topic_at, write_place
+from tidings.store.log.topic_pages import Following, Topic, opening, packed, topic_at, write_place
 
 _TRIES = 5  # to take a place in the topic, where others write to it
 _TOGETHER = 1_000  # records that are taken in at once

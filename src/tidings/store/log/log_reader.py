@@ -29,10 +29,8 @@ from tidings.model.domain import Domain
 from tidings.store.log.event_record import parse
 from tidings.store.log.log_errors import LogCorruptError, LogRangeError
 from tidings.store.log.log_files import BUSY_SECONDS, Acknowledged, ask, open_to_read, translated
-from tidings.store.log.page import Page
-from tidings.store.log.page_decoding import EventColumns, attribute_columns, raw_batches
-from tidings.store.log.topic_pages import Placed, Topic, fetched
-from tidings.store.log.topic_place import topic_at, written_place
+from tidings.store.log.page import EventColumns, Page, attribute_columns, raw_batches
+from tidings.store.log.topic_pages import Placed, Topic, fetched, topic_at, written_place
 
 _FETCH_BYTES = 8 << 20  # of pages in memory at a time, and one page more
 

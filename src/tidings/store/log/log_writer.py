@@ -28,6 +28,7 @@ from typing import Any
 import apsw
 import numpy as np
 
+from tidings.store.log.appends import Append, Events, RecentIds, pages_of, prepared
 from tidings.store.log.event_record import Name, name_of, parse, same_event
 from tidings.store.log.log_errors import LogBusyError, LogConflictError, LogError, LogRangeError
 from tidings.store.log.log_files import (
@@ -42,8 +43,6 @@ from tidings.store.log.log_files import (
 )
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.page import Page, unpack_keys
-from tidings.store.log.pending_pages import Append, Events, pages_of, prepared
-from tidings.store.log.recent_ids import RecentIds
 from tidings.store.log.topic_pages import Topic
 
 REMEMBERED_EVENTS = 4_000_000  # whose identities are known: 16 bytes of memory each

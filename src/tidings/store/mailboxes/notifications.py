@@ -20,24 +20,20 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import apsw
 import pyarrow as pa
 
 from tidings.errors import TidingsError
 from tidings.store.formats import MAILBOXES
-from tidings.store.mailboxes import grouped_pages as grouped
-from tidings.store.mailboxes.grouped_pages import LOG as LOG
-from tidings.store.mailboxes.grouped_pages import Filling, Groups, Row, batch_of
+from tidings.store.mailboxes.mailbox_grouping import LOG as LOG
+from tidings.store.mailboxes.mailbox_grouping import TABLES, Groups
+from tidings.store.mailboxes.mailbox_loading import MailboxRows, PageFilling, UnboundedRows, matches_of
 from tidings.store.sqlite_file import BUSY_SECONDS, SqliteFile
 
 BATCHES_KEPT = 1_000  # of each query, to look at
-LOADS_KEPT = 256  # of which `woken` knows whose mailboxes they filled
-MAX_WOKEN = 10_000  # subscriptions of one load that are noted one by one; where there are more, all are woken
 MAX_WAITING = 100_000  # notifications in one mailbox of a service
 REPLAY = "replay-"  # what the names of queries over history begin with
 _LAST = (1 << 63) - 1
@@ -86,18 +82,6 @@ class Overflowed:
     time: int  # microseconds since 1970
 
 
-@dataclass
-class _Mailbox:
-    """What is known of one mailbox while a batch is loaded."""
-
-    waiting: int = 0
-    overflowed: int = 0
-    pruned: int = -1
-    changed: bool = False
-    paged: int = 0  # in pages of its groups: at most so many, until they are counted
-    is_counted: bool = False
-
-
 class Notifications(SqliteFile):
     """The notifications in a file. Any number read it; one process loads at a time.
 
@@ -106,7 +90,7 @@ class Notifications(SqliteFile):
     """
 
     kind, described = "notifications", "store of notifications"
-    application, format, tables = 0x54444E54, MAILBOXES, _TABLES + grouped.TABLES
+    application, format, tables = 0x54444E54, MAILBOXES, _TABLES + TABLES
     error = busy_error = NotificationsError
 
     def __init__(
@@ -149,10 +133,11 @@ class Notifications(SqliteFile):
                     f"and comes again with {version}: the checkpoint is of another time than {self.path}"
                 )
             bound = self.max_waiting
-            rows = _Plain(self._connection) if bound is None else _Mailboxes(self._connection, bound, self._groups)
-            pages = Filling(self._groups, self._connection, bound)
+            connection, groups = self._connection, self._groups
+            rows = UnboundedRows(connection) if bound is None else MailboxRows(connection, bound, groups)
+            pages = PageFilling(groups, connection, bound)
             for table in matches:
-                rows.add(pages.rows_of(batch_of(table)))
+                rows.add(pages.rows_of(matches_of(table)))
             rows.write_down()
             rows.add(pages.finish())
             added = rows.finish(pages.told) + pages.added
@@ -327,129 +312,3 @@ class Notifications(SqliteFile):
                 self._groups.bound()
                 self._ask("INSERT INTO loads (subscriptions) VALUES (NULL)")  # wakes them all
             self._ask("UPDATE bound SET max_waiting = ?", max_waiting)
-
-
-_INSERT = "INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)"
-
-
-class _Plain:
-    """Adds notifications within one transaction, each once."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self._added = 0
-
-    def add(self, rows: list[Row]) -> None:
-        before = self._connection.total_changes()
-        self._connection.executemany(_INSERT, rows)
-        self._added += self._connection.total_changes() - before
-
-    def write_down(self) -> None:
-        """There is nothing to write beside the rows."""
-
-    def finish(self, told: set[int]) -> int:
-        return self._added
-
-
-class _Mailboxes:
-    """Fills mailboxes within one transaction, up to their bound, with each notification once."""
-
-    def __init__(self, connection: apsw.Connection, room: int, groups: Groups) -> None:
-        self._connection = connection
-        self._room = room
-        self._groups = groups
-        self._mailboxes: dict[Any, _Mailbox] = {}
-        self._grouped = groups.has_any
-        self._woken: set[int] = set()
-        self._added = 0
-
-    def add(self, rows: list[Row]) -> None:
-        mailboxes, scarce = self._mailboxes, set()
-        for subscription, count in Counter(row[0] for row in rows).items():
-            mailbox = mailboxes.get(subscription) or self._read(subscription)
-            if mailbox.overflowed or mailbox.waiting + mailbox.paged + count > self._room:
-                scarce.add(subscription)
-        ample = [row for row in rows if row[0] not in scarce] if scarce else rows
-        self._add_to_ample([row for row in ample if row[2] > mailboxes[row[0]].pruned or row[1] != LOG])
-        if scarce:
-            for row in sorted((row for row in rows if row[0] in scarce), key=lambda row: (row[1], row[2])):
-                self._add_to_scarce(row)
-
-    def _add_to_ample(self, rows: list[Row]) -> None:
-        """Rows whose mailboxes have room for all."""
-        before = self._connection.total_changes()
-        self._connection.executemany(_INSERT, rows)
-        added = self._connection.total_changes() - before
-        self._added += added
-        for subscription, count in Counter(row[0] for row in rows).items():
-            mailbox = self._mailboxes[subscription]
-            if added == len(rows):
-                mailbox.waiting += count
-                mailbox.changed = True
-            elif added and self._recount(subscription, mailbox):  # some were there before: a query has begun anew
-                mailbox.changed = True
-
-    def _recount(self, subscription: Any, mailbox: _Mailbox) -> bool:
-        sql = "SELECT count(*) FROM notifications WHERE subscription = ?"
-        before = mailbox.waiting
-        ((mailbox.waiting,),) = self._connection.execute(sql, (subscription,))
-        return mailbox.waiting != before
-
-    def _add_to_scarce(self, row: Row) -> None:
-        """A row whose mailbox may be full: the first to come are in it, the others have overflowed."""
-        mailbox = self._mailboxes[row[0]]
-        if (row[1] == LOG and row[2] <= mailbox.pruned) or self._is_known(row):
-            return
-        mailbox.changed = True
-        if self._grouped and not mailbox.is_counted:
-            mailbox.paged, mailbox.is_counted = self._groups.waiting(row[0]), True
-        if mailbox.waiting + mailbox.paged < self._room:
-            self._connection.execute("INSERT INTO notifications VALUES (?, ?, ?)", row)
-            mailbox.waiting += 1
-            self._added += 1
-        else:
-            self._connection.execute("INSERT INTO overflowed VALUES (?, ?, ?, ?)", (*row, time.time_ns() // 1000))
-            mailbox.overflowed += 1
-
-    def _is_known(self, row: Row) -> bool:
-        return any(
-            self._connection.execute(
-                f"SELECT 1 FROM {table} WHERE subscription = ? AND source = ? AND position = ?", row
-            ).fetchone()
-            for table in ("notifications", "overflowed")
-        )
-
-    def _read(self, subscription: Any) -> _Mailbox:
-        sql = "SELECT waiting, overflowed, pruned FROM mailboxes WHERE subscription = ?"
-        found = self._connection.execute(sql, (subscription,)).fetchone()
-        mailbox = self._mailboxes[subscription] = _Mailbox() if found is None else _Mailbox(*found)
-        if self._grouped:
-            mailbox.paged = self._groups.waiting_at_most(subscription)
-        return mailbox
-
-    def write_down(self) -> None:
-        """How full mailboxes are now; what is added later is read from there."""
-        changed = [(subscription, mailbox) for subscription, mailbox in self._mailboxes.items() if mailbox.changed]
-        if self._grouped:
-            for subscription, mailbox in changed:
-                before = self._connection.execute(
-                    "SELECT waiting FROM mailboxes WHERE subscription = ?", (subscription,)
-                ).fetchone()
-                self._groups.more_waiting(subscription, mailbox.waiting - (before[0] if before else 0))
-        self._connection.executemany(
-            "INSERT INTO mailboxes VALUES (?, ?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET waiting = excluded.waiting, overflowed = excluded.overflowed",
-            [(subscription, box.waiting, box.overflowed, box.pruned) for subscription, box in changed],
-        )
-        self._woken |= {subscription for subscription, _ in changed if isinstance(subscription, int)}
-        self._mailboxes.clear()
-
-    def finish(self, told: set[int]) -> int:
-        """Leave word of whose mailboxes were filled, in pages too; answers how many notifications were new."""
-        self.write_down()
-        numbers = sorted(self._woken | told)
-        if numbers:
-            blob = array("q", numbers).tobytes() if len(numbers) <= MAX_WOKEN else None
-            self._connection.execute("INSERT INTO loads (subscriptions) VALUES (?)", (blob,))
-            self._connection.execute("DELETE FROM loads WHERE number <= last_insert_rowid() - ?", (LOADS_KEPT,))
-        return self._added

@@ -68,7 +68,7 @@ class TestDuplicates:
         import numpy as np
 
         monkeypatch.setattr(
-            "tidings.store.log.pending_pages.keys_of", lambda domain, names: np.full(len(names), 7, np.uint64)
+            "tidings.store.log.appends.keys_of", lambda domain, names: np.full(len(names), 7, np.uint64)
         )
         with Log(tmp_path / "log") as log:
             assert log.append([cloud("/a", "1")], domain="d") == [0]
@@ -78,7 +78,7 @@ class TestDuplicates:
     def test_names_are_forgotten_only_beyond_the_number_that_is_remembered(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tidings.store.log.recent_ids._RUN", 10)
+        monkeypatch.setattr("tidings.store.log.appends._RUN", 10)
         with Log(tmp_path / "log", remember=30) as log:
             for k in range(100):
                 log.append([cloud("/a", str(k))], domain="d")

@@ -2,14 +2,13 @@
 
     number   filter         valid in
        7     price < 100    [120, 450)          ── changed when the log ended at 450
-       9     price < 80     [450,            ── in force
-      12     price < 60     not yet             ── written down, and about to be answered
+       9     price < 80     [450, …             ── in force
+      12     price < 60     not yet             ── committed, and about to be activated
 
-A row is committed first, and only then is the end of the log read which becomes its `valid_from`. So every
-event from there on was appended after the row was there, and whoever reads the log's end first and the
-catalogue's revision second knows every row that is valid for the events which it has seen. Of one
-subscription, the validities are disjoint and in the order of the numbers; a change that was
-overtaken by a later one has an empty one.
+A row is committed first; only then is the end of the log read, which becomes its `valid_from`. So every event from
+there on was appended after the row was there, and a reader that reads the log's end first and the catalogue's revision
+second knows every row that is valid for the events it has seen. The validities of one subscription are disjoint and in
+the order of the numbers; a change that was overtaken by a later one has an empty validity.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from tidings.store.catalogue.catalogue_errors import CatalogueMissingError
-from tidings.store.catalogue.database import Database, in_parts, next_revision, now
+from tidings.store.catalogue.database import CatalogueMissingError, Database, in_parts, next_revision, now
 from tidings.store.catalogue.job_queue import REPLAY, insert_job
 from tidings.store.catalogue.rows import FilterRow
 from tidings.store.catalogue.schema import ALL_TENANTS, domains, filters, subscriptions
@@ -77,22 +75,22 @@ _needed = _of_domain.where(
 
 
 class Filters:
-    """The part of the catalogue that knows filters and their validity."""
+    """The filters of the catalogue and their validity."""
 
     _database: Database
 
     def activate(self, number: int, position: int) -> FilterRow:
-        """Have a filter be valid from a position: the log's end, read after the row was made.
+        """Make a filter valid from a position: the log's end, read after the row was made.
 
-        What its subscription had before ends there. One that is active already, or whose subscription is
-        gone, or that a later change has overtaken, stays as it is.
+        The filter that its subscription had before ends there. One that is active already, or whose subscription was
+        deleted, or that a later change has overtaken, stays as it is.
         """
         return self.activate_many([number], position)[0]
 
     def activate_many(self, numbers: Iterable[int], position: int) -> list[FilterRow]:
-        """Have filters be valid from a position, all in one transaction; answers them in the order of their numbers."""
+        """Make filters valid from a position, in one transaction; returns them in the order of their numbers."""
         wanted = sorted(set(numbers))
-        answered: list[FilterRow] = []
+        activated: list[FilterRow] = []
         with self._database.writing(ALL_TENANTS) as connection:
             revision = 0
             for some in in_parts(wanted):
@@ -102,19 +100,19 @@ class Filters:
                     raise CatalogueMissingError(f"filter: there is none with the number {missing[0]}")
                 if not revision and any(row.valid_from is None for row in rows):
                     revision = next_revision(connection)
-                answered += _activated(connection, rows, position, revision)
-            touched = {(row.tenant, row.domain) for row in answered if row.revision == revision}
+                activated += _activated(connection, rows, position, revision)
+            touched = {(row.tenant, row.domain) for row in activated if row.revision == revision}
             touch_domains(connection, touched, revision)
-        return answered
+        return activated
 
     def unfinished(self) -> list[FilterRow]:
-        """Filters that were made and not activated, of all tenants: what a crash has left, or what is under way."""
+        """Returns filters that are not activated, of all tenants: left by a crash, or under way."""
         wanted = sa.select(*COLUMNS).where(filters.c.valid_from.is_(None)).order_by(filters.c.number)
         with self._database.reading(ALL_TENANTS) as connection:
             return rows_of(connection.execute(wanted))
 
     def filters_of(self, tenant: str, domain: str, *, from_position: int = 0) -> list[FilterRow]:
-        """What has to be in the index of a domain, for events from a position on: active or not yet, but not over."""
+        """Returns the filters of a domain that have not ended before a position: what its index has to have."""
         with self._database.reading(tenant) as connection:
             return rows_of(connection.execute(_needed, {"tenant_": tenant, "domain_": domain, "from_": from_position}))
 
@@ -126,16 +124,16 @@ class Filters:
             return int(connection.execute(total).scalar_one())
 
     def filter_counts(self) -> dict[str, int]:
-        """How many filters that have not ended each domain has, by its key."""
+        """Returns how many filters each domain has that have not ended, by its key."""
         of_domain = (filters.c.tenant, filters.c.domain)
         wanted = sa.select(*of_domain, sa.func.count()).where(filters.c.valid_to.is_(None)).group_by(*of_domain)
         with self._database.reading(ALL_TENANTS) as connection:
             return {f"{tenant}.{domain}": count for tenant, domain, count in connection.execute(wanted)}
 
     def changed_filters(self, tenant: str, domain: str, after_revision: int) -> list[FilterRow]:
-        """The filters of a domain that were made or changed after a revision, each as it is now, the oldest first.
+        """Returns the filters of a domain that have changed since a revision, as they are now, the oldest first.
 
-        With the last one's revision, all up to that revision are known.
+        They include all changes up to the revision of the last one.
         """
         with self._database.reading(tenant) as connection:
             return rows_of(
@@ -148,15 +146,15 @@ def rows_of(result: Iterable[Any]) -> list[FilterRow]:
 
 
 def touch_domains(connection: Connection, touched: Iterable[tuple[str, str]], revision: int) -> None:
-    """Note that filters of these domains have changed; they have to be there."""
+    """Note that filters of these domains have changed; raises if a domain does not exist."""
     for tenant, name in touched:
         values = {"tenant_": tenant, "name_": name, "revision_": revision}
         if not connection.execute(_touch_domain, values).rowcount:
-            raise CatalogueMissingError(f"domain: there is no '{name}'; describe it, or publish its first events")
+            raise CatalogueMissingError(f"domain: '{name}' does not exist; describe it, or publish its first events")
 
 
 def end_filters(connection: Connection, subscription_key: int, position: int, revision: int) -> None:
-    """Have a subscription's filters end at a position, or where they begin if that is later."""
+    """End the filters of a subscription at a position, or where they begin if that is later."""
     last = connection.execute(_last_start, {"key_": subscription_key}).scalar_one()
     at = position if last is None else max(position, last)
     values = {"key_": subscription_key, "number_": (1 << 63) - 1, "at_": at, "revision_": revision}
@@ -164,15 +162,15 @@ def end_filters(connection: Connection, subscription_key: int, position: int, re
 
 
 def _activated(connection: Connection, found: Sequence[Any], position: int, revision: int) -> list[FilterRow]:
-    answered: list[FilterRow] = []
+    activated: list[FilterRow] = []
     begun: list[dict[str, Any]] = []
     started: list[dict[str, Any]] = []
     for *columns, pending, is_first in found:
         row = FilterRow(*columns)
         if row.valid_from is not None:
-            answered.append(row)
+            activated.append(row)
             continue
-        # A change may be faster than the creation that it was asked after.
+        # A change may be activated before the creation that it followed.
         at = position if is_first else _succeed(connection, row, position, revision)
         replaying = row.replay_from is not None and row.replay_from < at
         if replaying:
@@ -187,18 +185,18 @@ def _activated(connection: Connection, found: Sequence[Any], position: int, revi
         begun.append({"number_": row.number, "at_": at, "revision_": revision})
         if pending or replaying:
             started.append({"key_": row.subscription_key, "replaying_": replaying})
-        answered.append(dataclasses.replace(row, valid_from=at, revision=revision))
+        activated.append(dataclasses.replace(row, valid_from=at, revision=revision))
     if begun:
         connection.execute(_begin_row, begun)
     if started:
         connection.execute(_begin_subscription, started)
-    return answered
+    return activated
 
 
 def _succeed(connection: Connection, row: FilterRow, position: int, revision: int) -> int:
-    """Have the filters before one end where it begins; answers where that is."""
+    """End the earlier filters where one begins; returns where that is."""
     last = connection.execute(_last_start, {"key_": row.subscription_key}).scalar_one()
-    at = position if last is None else max(position, last)  # who changed it before may have read the log's end later
+    at = position if last is None else max(position, last)  # an earlier change may have read a later end of the log
     values = {"key_": row.subscription_key, "number_": row.number, "at_": at, "revision_": revision}
     connection.execute(_end_rows, values)
     connection.execute(_change_subscription, {"key_": row.subscription_key, "filter_": row.filter, "now_": now()})

@@ -17,8 +17,9 @@ else. To whoever reads, a mailbox is the same: its rows and what the pages of it
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import apsw
@@ -27,9 +28,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidings.store.mailboxes.member_pages import Members, Positions, decode, encode
-
 LOG = ""  # the source of positions in the log
+
+Positions = npt.NDArray[np.int64]
+Members = npt.NDArray[np.int64]
 
 TABLES = """
     CREATE TABLE groupings (
@@ -47,50 +49,16 @@ TABLES = """
     INSERT INTO marks VALUES (-1, 0);
 """
 
-# Bytes of a notification as a row of the file, as measured, and of a page of members beside its data: its row and the
-# entry of the index. What is written on the way, whole pages of SQLite's tree for a row each, is far more for rows.
-ROW_BYTES = 12
-PAGE_BYTES = 48
-
 _BORDER = "SELECT coalesce(max(number), 0) FROM groupings WHERE size = 0"  # groups before it are not written to
 _LAST = (1 << 63) - 1
 _DEAD = 0.5  # of a page: then it is written anew
 
+_HEADER = struct.Struct("<BqIIBBB")
+_RAW, _DEFLATED = range(2)
+_WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
+_LEVEL = 1  # more takes longer than it spares
+
 Row = tuple[Any, str, int]  # subscription, source, position
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Matches in columns: who is told of what."""
-
-    ids: Any  # an Arrow array
-    positions: Positions
-    sources: npt.NDArray[np.int64]  # numbers of `names`
-    names: list[str]
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def rows(self, chosen: npt.NDArray[Any] | None = None) -> list[Row]:
-        """By subscription, as the tree of the file has them: in any other order SQLite, whose cache is small, would
-        write a page of the tree again for nearly every row."""
-        columns: dict[str, Any] = {"id": self.ids, "source": self.sources, "position": self.positions}
-        table = pa.table(columns) if chosen is None else pa.table(columns).filter(pa.array(chosen))
-        table = table.sort_by([("id", "ascending"), ("source", "ascending"), ("position", "ascending")])
-        ids, sources, positions = (np.asarray(table[name]).tolist() for name in ("id", "source", "position"))
-        return list(zip(ids, [self.names[source] for source in sources], positions, strict=True))
-
-
-def batch_of(matches: pa.Table) -> Batch:
-    """From the columns `position`, `subscriptions` and where positions are not the log's `source`."""
-    lists: Any = matches["subscriptions"].combine_chunks()
-    parents = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
-    positions = np.asarray(matches["position"].combine_chunks()).astype(np.int64)[parents]
-    if "source" not in matches.column_names:
-        return Batch(pc.list_flatten(lists), positions, np.zeros(len(parents), np.int64), [LOG])
-    encoded: Any = matches["source"].combine_chunks().dictionary_encode()
-    numbers = np.asarray(encoded.indices).astype(np.int64)[parents]
-    return Batch(pc.list_flatten(lists), positions, numbers, encoded.dictionary.to_pylist())
 
 
 class _Known:
@@ -362,116 +330,43 @@ def _alive(positions: Positions, pruned: npt.NDArray[np.int64], source: str) -> 
     return np.asarray(positions > (pruned if source == LOG else np.where(pruned == _LAST, _LAST, -1)))
 
 
-class Filling:
-    """One load: what goes to pages, and what is left for rows."""
+# ---------------------------------------------------------------------- pages
+#
+#   kind (1 byte: raw or deflated), then, as narrow as they fit, each width a byte:
+#   first position, number of events, number of notifications
+#   of each event    how far its position is from the one before
+#                    for how many members it is
+#   of each of them  the member
+#
+# An event that is for many members is written once, and a member takes a byte in a group of up to 256.
 
-    def __init__(self, groups: Groups, connection: apsw.Connection, room: int | None) -> None:
-        self._groups = groups
-        self._connection = connection
-        self._room = room
-        self._known = groups.known
-        self._has_any = groups.has_any
-        self._highest: dict[str, int] = dict(connection.execute("SELECT source, position FROM highest"))
-        ((self._pruned,),) = list(connection.execute("SELECT pruned FROM marks"))
-        self._reached: dict[str, int] = {}
-        self._parts: list[tuple[Batch, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
-        self.added = 0
-        self.told: set[int] = set()  # numbers of the subscriptions that have something in a page
 
-    def rows_of(self, batch: Batch) -> list[Row]:
-        """What goes to rows at once; what may go to pages is kept until `finish`."""
-        if not len(batch):
-            return []
-        last = np.full(len(batch.names), -1)
-        np.maximum.at(last, batch.sources, batch.positions)
-        for name, position in zip(batch.names, last.tolist(), strict=True):
-            self._reached[name] = max(position, self._reached.get(name, -1))
-        if not self._has_any:
-            return batch.rows()
-        grouping, member = self._known.find(batch.ids)
-        before = np.array(
-            [max(self._highest.get(name, -1), self._pruned if name == LOG else -1) for name in batch.names], np.int64
-        )
-        fresh = batch.positions > before[batch.sources]
-        paged = fresh & (grouping >= 0)
-        if paged.any():
-            chosen = np.flatnonzero(paged)
-            ids = batch.ids.take(pa.array(chosen))
-            part = Batch(ids, batch.positions[chosen], batch.sources[chosen], batch.names)
-            self._parts.append((part, grouping[chosen], member[chosen]))
-        rows = batch.rows(~paged)
-        if not fresh.all():  # positions come again: they may be in pages
-            known = self._groups.among(batch.names, batch.positions[~fresh])
-            rows = [row for row in rows if row not in known]
-        return rows
+def encode(positions: Positions, members: Members) -> bytes:
+    """A page of notifications: ascending by position, then by member, none twice."""
+    starts = np.flatnonzero(np.diff(positions, prepend=positions[0] - 1))
+    counts = np.diff(starts, append=len(positions))
+    steps = np.diff(positions[starts], prepend=positions[0])
+    columns = [_narrow(column) for column in (steps, counts, members)]
+    body = b"".join(column.tobytes() for column in columns)
+    deflated = zlib.compress(body, _LEVEL)
+    kind, body = (_DEFLATED, deflated) if len(deflated) < len(body) else (_RAW, body)
+    widths = [_WIDTHS.index(column.dtype.type) for column in columns]
+    return _HEADER.pack(kind, int(positions[0]), len(starts), len(positions), *widths) + body
 
-    def finish(self) -> list[Row]:
-        """Write the pages; answers what is better kept in rows."""
-        rows = self._write_pages() if self._parts else []
-        self._connection.executemany(
-            "INSERT INTO highest VALUES (?, ?) ON CONFLICT DO UPDATE SET position = max(position, excluded.position)",
-            list(self._reached.items()),
-        )
-        return rows
 
-    def _write_pages(self) -> list[Row]:
-        names = sorted({name for batch, _, _ in self._parts for name in batch.names})
-        number = {name: at for at, name in enumerate(names)}
-        ids = pa.concat_arrays([batch.ids for batch, _, _ in self._parts])
-        sources = np.concatenate(
-            [np.array([number[name] for name in batch.names])[batch.sources] for batch, _, _ in self._parts]
-        )
-        positions = np.concatenate([batch.positions for batch, _, _ in self._parts])
-        grouping = np.concatenate([grouping for _, grouping, _ in self._parts])
-        member = np.concatenate([member for _, _, member in self._parts])
-        order = np.lexsort((member, positions, grouping, sources))
-        sources, positions, grouping, member = (column[order] for column in (sources, positions, grouping, member))
-        same = (np.diff(sources) == 0) & (np.diff(grouping) == 0)
-        again = np.r_[False, same & (np.diff(positions) == 0) & (np.diff(member) == 0)]
-        if again.any():
-            order, sources, positions, grouping, member = (
-                column[~again] for column in (order, sources, positions, grouping, member)
-            )
-            same = (np.diff(sources) == 0) & (np.diff(grouping) == 0)
-        bounds = np.r_[0, np.flatnonzero(~same) + 1, len(positions)]
-        in_rows, crowded = np.zeros(len(positions), bool), dict[int, int]()
-        sql = "INSERT INTO pages (grouping, source, first, last, notifications, data) VALUES (?, ?, ?, ?, ?, ?)"
-        for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            group = int(grouping[start])
-            part = slice(start, end)
-            if self._room is not None and not self._has_room(group, member[part], crowded):
-                in_rows[part] = True
-                continue
-            data = encode(positions[part], member[part])
-            if PAGE_BYTES + len(data) >= ROW_BYTES * (end - start):
-                in_rows[part] = True
-                continue
-            first, last = int(positions[start]), int(positions[end - 1])
-            page = group, names[int(sources[start])], first, last, end - start, data
-            self._connection.execute(sql, page)  # at once: what follows may count or dissolve the group
-        self._connection.executemany(
-            "UPDATE groupings SET most = ? WHERE number = ?", [(most, group) for group, most in crowded.items()]
-        )
-        self.added += int((~in_rows).sum())
-        if pa.types.is_integer(ids.type):
-            self.told.update(np.unique(np.asarray(ids)[order[~in_rows]]).tolist())
-        chosen = np.flatnonzero(in_rows)
-        return Batch(ids.take(pa.array(order[chosen])), positions[chosen], sources[chosen], names).rows()
+def decode(page: bytes) -> tuple[Positions, Members]:
+    """The position and the member of every notification, in their order."""
+    kind, first, events, count, *widths = _HEADER.unpack_from(page)
+    body = page[_HEADER.size :] if kind == _RAW else zlib.decompress(page[_HEADER.size :])
+    columns, at = [], 0
+    for width, length in zip(widths, (events, events, count), strict=True):
+        column = np.frombuffer(body, _WIDTHS[width], length, at)
+        columns.append(column.astype(np.int64))
+        at += column.nbytes
+    steps, counts, members = columns
+    return np.repeat(first + np.cumsum(steps), counts), members
 
-    def _has_room(self, group: int, members: Members, crowded: dict[int, int]) -> bool:
-        """Whether no member's mailbox can overflow; a group that has none is dissolved."""
-        assert self._room is not None
-        more = int(np.bincount(members).max())
-        if group not in crowded:
-            found = list(self._connection.execute("SELECT most FROM groupings WHERE number = ?", (group,)))
-            if not found:  # dissolved a moment ago
-                return False
-            crowded[group] = int(found[0][0])
-        if crowded[group] + more > self._room:
-            crowded[group] = self._groups.most_waiting(group)
-        if crowded[group] + more > self._room:
-            self._groups.dissolve(group)
-            del crowded[group]
-            return False
-        crowded[group] += more
-        return True
+
+def _narrow(column: npt.NDArray[np.int64]) -> npt.NDArray[np.unsignedinteger]:
+    greatest = int(column.max(initial=0))
+    return column.astype(next(width for width in _WIDTHS if greatest <= np.iinfo(width).max))

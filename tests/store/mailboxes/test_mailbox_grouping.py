@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidings.store.mailboxes import grouped_pages as grouped
-from tidings.store.mailboxes.member_pages import decode, encode
+from tidings.store.mailboxes import mailbox_loading
+from tidings.store.mailboxes.mailbox_grouping import decode, encode
 from tidings.store.mailboxes.notifications import LOG, Notifications
 
 SUBSCRIPTIONS = range(6)
@@ -29,7 +29,7 @@ def matches(rows: dict[int, list[Any]], source: str | None = None) -> pa.Table:
 @pytest.fixture
 def pages_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages also of few notifications, which rows would hold in fewer bytes."""
-    monkeypatch.setattr(grouped, "ROW_BYTES", 1 << 20)
+    monkeypatch.setattr(mailbox_loading, "ROW_BYTES", 1 << 20)
 
 
 def pages(store: Notifications) -> int:
