@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -261,10 +261,10 @@ def test_tail_acknowledges_what_it_has_shown(run: Run, service: FakeService) -> 
 def test_tail_of_a_filter_leaves_no_subscription_behind(run: Run, service: FakeService) -> None:
     watched: list[dict[str, Any]] = []
 
-    def stream(request: httpx.Request) -> httpx.Response:
+    def stream(request: httpx2.Request) -> httpx2.Response:
         watched.append(dict(service.subscriptions[request.url.path.split("/")[3]]))
         sent = b'id: 4\nevent: notification\ndata: {"position":4,"event":{"price":9}}\n\n'
-        return httpx.Response(200, stream=Pieces(iter([sent])))
+        return httpx2.Response(200, stream=Pieces(iter([sent])))
 
     service.troubles = [None, stream]
     assert json.loads(run("tail", "quotes", "price > 8", "--count", "1").out) == {"position": 4, "event": {"price": 9}}

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import httpx
+import httpx2
 
 from tidings.client import answers, calls
 from tidings.client.calls import KEEP, DomainForm, Expiry, Keep, Mode, Selection, Start
@@ -28,14 +28,14 @@ class AsyncClient:
     def __init__(
         self, url: str | None = None, *, token: str | None = None, token_file: str | os.PathLike[str] | None = None,
         source: str | None = None, timeout: float = 30.0, retries: Retries | None = None,
-        transport: httpx.AsyncBaseTransport | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        transport: httpx2.AsyncBaseTransport | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:  # fmt: skip
         settings = Settings.find(url, token, token_file)
         self.url = settings.url
         self._timeout = timeout
         self._sleep = sleep
         self._flows = Flows(settings.url, retries or Retries(), source)
-        self._http = httpx.AsyncClient(**options(settings, timeout, transport))
+        self._http = httpx2.AsyncClient(**options(settings, timeout, transport))
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -188,7 +188,7 @@ class AsyncClient:
 
     async def _each(self, flow: Flow[None]) -> AsyncIterator[Any]:
         reply: Any = None
-        opened: httpx.Response | None = None
+        opened: httpx2.Response | None = None
         pieces: AsyncIterator[bytes] | None = None
         try:
             while True:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import httpx
+import httpx2
 
 from tidings.client import answers, calls
 from tidings.client.calls import KEEP, DomainForm, Expiry, Keep, Mode, Selection, Start
@@ -34,14 +34,14 @@ class Client:
     def __init__(
         self, url: str | None = None, *, token: str | None = None, token_file: str | os.PathLike[str] | None = None,
         source: str | None = None, timeout: float = 30.0, retries: Retries | None = None,
-        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
+        transport: httpx2.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         settings = Settings.find(url, token, token_file)
         self.url = settings.url
         self._timeout = timeout
         self._sleep = sleep
         self._flows = Flows(settings.url, retries or Retries(), source)
-        self._http = httpx.Client(**options(settings, timeout, transport))
+        self._http = httpx2.Client(**options(settings, timeout, transport))
 
     def close(self) -> None:
         self._http.close()
@@ -232,7 +232,7 @@ class Client:
     def _each(self, flow: Flow[None]) -> Iterator[Any]:
         """Carry out a flow and yield what it gives. Closed early, it lets go of an open answer."""
         reply: Any = None
-        opened: httpx.Response | None = None
+        opened: httpx2.Response | None = None
         pieces: Iterator[bytes] = iter(())
         try:
             while True:
