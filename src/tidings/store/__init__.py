@@ -10,3 +10,7 @@ deliveries     how far each subscriber has come
 snapshot       several of these files copied as they are at one moment
 formats        the number of each format on the disk
 """
+
+from tidings.extras import require
+
+require("apsw", "sqlalchemy")

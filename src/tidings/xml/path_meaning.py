@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from lxml import etree
-
+from tidings.extras import LazyModule
 from tidings.xml.document import TEXT, Nodes, parse_document
 from tidings.xml.path_parser import (
+
+etree: Any = LazyModule("lxml.etree")
     AllOf,
     AnyOf,
     Compare,
@@ -145,5 +146,5 @@ def selected_nodes(document: str | bytes, path: str) -> list[str]:
     return written
 
 
-def _written(element: etree._Element) -> str:
+def _written(element: Any) -> str:
     return str(etree.tostring(element, encoding="unicode", with_tail=False))
