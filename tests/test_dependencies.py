@@ -77,6 +77,13 @@ def test_a_missing_package_is_an_error_that_names_its_extra(package: str, progra
     assert done.stderr.splitlines()[-1] == f"tidings.extras.MissingExtraError: this needs {package}: {error}"
 
 
+def test_the_command_names_the_extra_in_one_line() -> None:
+    done = run("from tidings.cli import main; main(['token', 'list'])", "sqlalchemy")
+    assert (done.returncode, done.stderr) == (1, "this needs sqlalchemy: pip install 'tidings[store]'\n")
+    done = run("from tidings.cli import main; main(['analyse', 'a.csv', '--domain', 'b.toml'])", "pyspark")
+    assert (done.returncode, done.stderr) == (1, "this needs pyspark: pip install 'tidings[spark]'\n")
+
+
 def test_the_matcher_needs_no_extra() -> None:
     program = (
         "import tidings\n"
@@ -93,6 +100,7 @@ def test_the_matcher_needs_no_extra() -> None:
     ("program", "left_out"),
     [
         ("from tidings import Client", ("pyarrow", "numba")),
+        ("import tidings.cli", ("pyarrow", "numba", "numpy", "httpx2", "rich.console", "tidings.commands.serve")),
     ],
 )
 def test_little_is_loaded_to_start(program: str, left_out: tuple[str, ...]) -> None:
