@@ -24,6 +24,7 @@ EXTRAS = {
     "psycopg": "postgresql",
     "py4j": "spark",
     "pydantic": "service",
+    "pydantic_core": "service",
     "pyspark": "spark",
     "sqlalchemy": "store",
     "standardwebhooks": "service",

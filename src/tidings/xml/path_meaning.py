@@ -13,8 +13,6 @@ from typing import Any
 from tidings.extras import LazyModule
 from tidings.xml.document import TEXT, Nodes, parse_document
 from tidings.xml.path_parser import (
-
-etree: Any = LazyModule("lxml.etree")
     AllOf,
     AnyOf,
     Compare,
@@ -29,6 +27,8 @@ etree: Any = LazyModule("lxml.etree")
     number_of,
     parse_path,
 )
+
+etree: Any = LazyModule("lxml.etree")
 
 ROOT = -1  # the node above the root element
 
