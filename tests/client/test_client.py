@@ -339,7 +339,7 @@ def test_an_odd_id_stays_one_part_of_the_path(client: AnyClient, service: FakeSe
     with pytest.raises(ServiceError, match="404"):
         client("subscription", "a/../b?c#d")
     assert service.requests[-1].url.raw_path == b"/v1/subscriptions/a%2F..%2Fb%3Fc%23d"
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a name"):
         client("delete", "..")
 
 

@@ -1,4 +1,4 @@
-"""What both clients tell httpx2, and what they make of its answers."""
+"""What both clients tell httpx2, and what they make of its responses."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import httpx2
 
-from tidings.client.answers import Answer
 from tidings.client.calls import Call
-from tidings.client.connection_settings import Settings
+from tidings.client.connection_settings import ConnectionSettings
 from tidings.client.flows import Lost
-from tidings.client.service_errors import ServiceError
+from tidings.client.responses import Response, ServiceError
 
 CONNECT_SECONDS = 5.0
 STREAM_SECONDS = 60.0  # without a byte, though a stream that has nothing to say sends comments
@@ -21,7 +20,7 @@ MAX_ERROR_BYTES = 1 << 20
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
-def options(settings: Settings, timeout: float, transport: Any) -> dict[str, Any]:
+def options(settings: ConnectionSettings, timeout: float, transport: Any) -> dict[str, Any]:
     """Arguments of httpx2's clients. No redirects: they would take the token elsewhere."""
     headers = {"user-agent": "tidings-client", "accept": "application/json, application/problem+json"}
     if settings.token is not None:
@@ -47,8 +46,8 @@ def request_of(client: httpx2.Client | httpx2.AsyncClient, call: Call[Any], time
     )
 
 
-def answer_of(response: httpx2.Response, body: bytes) -> Answer:
-    return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
+def response_of(response: httpx2.Response, body: bytes) -> Response:
+    return Response(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
 @contextlib.contextmanager

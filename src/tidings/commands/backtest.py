@@ -16,7 +16,7 @@ from tidings.commands.inputs import Filter, FilterTextError, Master
 from tidings.errors import FilterError, TidingsError
 
 if TYPE_CHECKING:
-    from tidings.client import Backtest as ServiceBacktest
+    from tidings.client import BacktestResult
     from tidings.pipeline import Backtest
 
 ROWS = 31  # of the table of rates
@@ -149,7 +149,7 @@ def _over_files(
         return pipeline.backtest(read, filter, against=against, **options)
 
 
-def report(found: ServiceBacktest, filter: str, samples: int) -> RenderableType:
+def report(found: BacktestResult, filter: str, samples: int) -> RenderableType:
     """Counts, the rate over time, samples, and the difference."""
     summary = Table.grid(padding=(0, 2))
     summary.add_column()

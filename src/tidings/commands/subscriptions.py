@@ -19,7 +19,7 @@ from tidings.commands.inputs import Filter
 from tidings.errors import TidingsError
 
 if TYPE_CHECKING:
-    from tidings.client import Subscription
+    from tidings.client import SubscriptionState
 
 _DURATION = re.compile(r"(\d+)\s*(s|m|h|d|w)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -262,7 +262,7 @@ def redrive(
     typer.echo("they are tried again", err=True)
 
 
-def _print(one: Subscription) -> None:
+def _print(one: SubscriptionState) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in one.json.items():
         shown = _state(one) if name == "state" else Text(value if isinstance(value, str) else as_line(value))
@@ -270,9 +270,9 @@ def _print(one: Subscription) -> None:
     Console().print(table)
 
 
-def _state(one: Subscription) -> Text:
+def _state(one: SubscriptionState) -> Text:
     return Text(one.state, _STATES.get(one.state, ""))
 
 
-def _labels(one: Subscription) -> Text:
+def _labels(one: SubscriptionState) -> Text:
     return Text(" ".join(f"{key}={value}" for key, value in one.labels.items()))

@@ -17,8 +17,8 @@ from typing import Any, Literal, cast
 
 import httpx2
 
-from tidings.client import Client, Notification, Retries, ServiceError, Subscription, UnreachableError
-from tidings.client.answers import notification_of
+from tidings.client import Client, Notification, Retries, ServiceError, SubscriptionState, UnreachableError
+from tidings.client.responses import notification_of
 from tidings.client.server_sent import Parser
 
 from ..history.judge import Predicate, sql
@@ -394,7 +394,7 @@ class Subscriber:
         filter: str | None = None,
     ) -> bool:  # fmt: skip
         sent = now()
-        answer: Subscription | None = None
+        answer: SubscriptionState | None = None
         try:
             answer = work()
             outcome: Outcome = "acked"
