@@ -47,11 +47,12 @@ test: $(STAMP) ## the test suite, but for what takes minutes
 test-long: $(STAMP) ## only the tests that take minutes
 	@$(BIN)/python -m pytest -q -m long
 
-check: $(STAMP) ## lint, formatting, types, and the direction of imports
+check: $(STAMP) ## lint, formatting, types, the direction of imports, and how large the code is
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/python -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' --no-logo
+	@$(BIN)/python -m benchmarks.code_size
 
 format: $(STAMP) ## put the code into its one format
 	$(BIN)/python -m ruff check --fix .

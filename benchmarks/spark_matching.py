@@ -119,14 +119,14 @@ def beyond(quick: bool) -> Iterator[dict[str, Any]]:
         with Bench(cores=2, quick=quick, folder=folder) as bench:
             room = bench.ours(placement="replicated", **few)["index_mib"] / 4
             # The plan is made here, where one executor has both cores, and so the memory of both.
-            wishes = {"memory": f"{2 * room:.0f}m", "dimensions": ["a"], "segments": 16}
+            interests = {"memory": f"{2 * room:.0f}m", "dimensions": ["a"], "segments": 16}
             for placement in ("bluedove", "auto"):
-                bench.ours(placement=placement, wishes=wishes, **few)
+                bench.ours(placement=placement, interests=interests, **few)
         limit = round(WORKER_ADDRESSES / 2**20 + room)
         config = {"spark.executor.pyspark.memory": f"{limit}m"}
         with Bench(cores=2, quick=quick, master="local-cluster[2,1,1024]", config=config, folder=folder) as bench:
-            for placement, asked in (("replicated", {}), ("bluedove", wishes), ("auto", wishes)):
-                yield {"worker_mib": limit} | bench.ours(placement=placement, wishes=asked, **many)
+            for placement, asked in (("replicated", {}), ("bluedove", interests), ("auto", interests)):
+                yield {"worker_mib": limit} | bench.ours(placement=placement, interests=asked, **many)
 
 
 def ten_million(quick: bool) -> Iterator[dict[str, Any]]:
@@ -175,7 +175,7 @@ class Bench:
         *,
         placement: Any = "replicated",
         output: Any = "ids",
-        wishes: dict[str, Any] | None = None,
+        interests: dict[str, Any] | None = None,
         shape: dict[str, Any] | None = None,  # of the workload
     ) -> dict[str, Any]:
         workload = WORKLOADS[name](subscriptions, EVENTS_MADE, **(shape or {}))
@@ -183,7 +183,7 @@ class Bench:
         start, cpu = time.perf_counter(), cpu_seconds_of(os.getpid(), ended=True)
         directory = Path(self._folder, f"{name}-{subscriptions}-{placement}")
         index = pipeline.compile(
-            table, directory, domain=workload.domain, sample=workload.events, placement=placement, **(wishes or {})
+            table, directory, domain=workload.domain, sample=workload.events, placement=placement, **(interests or {})
         )
         named = {"workload": name, "subscriptions": subscriptions, "way": f"{placement} {output}", "cores": self._cores}
         named |= shape or {}

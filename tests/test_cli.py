@@ -1,9 +1,10 @@
-"""The command tells what it found, or what is wrong and where, and never shows a traceback."""
+"""The command prints what it found, or what is wrong and where, and never shows a traceback."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidings
-from tidings.cli import main, point_at
+from tidings.cli import COMMANDS, LazyCommand, main
+from tidings.commands.inputs import point_at
 
 
 class Ran(NamedTuple):
@@ -57,6 +59,21 @@ def test_help_teaches_with_examples(run: Run, command: tuple[str, ...]) -> None:
     assert " ".join(("  tidings", *command)) in ran.out
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_has_the_first_line_of_each_command_s_help(name: str) -> None:
+    target, line = COMMANDS[name]
+    help_ = LazyCommand(name, target, line).loaded.help
+    assert help_.splitlines()[0] == line
+    assert len(line) < 60, "longer lines are cut in the list"
+
+
+def test_completion_knows_the_commands_without_importing_them() -> None:
+    words = {"_TIDINGS_COMPLETE": "complete_bash", "COMP_WORDS": "tidings su", "COMP_CWORD": "1"}
+    command = [sys.executable, "-m", "tidings"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **words})
+    assert done.stdout.split() == ["subscribe", "subscriptions"]
+
+
 def test_the_version_is_the_package_s(run: Run) -> None:
     assert run("--version") == Ran(0, f"tidings {tidings.__version__}\n", "")
 
@@ -66,7 +83,7 @@ def test_python_m_tidings_is_the_command() -> None:
     assert done.stdout == f"tidings {tidings.__version__}\n"
 
 
-def test_explain_takes_the_types_from_the_event_and_tells_why(run: Run) -> None:
+def test_explain_takes_the_types_from_the_event_and_says_why(run: Run) -> None:
     ran = run("explain", "origin = 'JFK' AND delay > 60", '{"origin": "JFK", "delay": 45}')
     assert ran.status == 0
     assert ran.out.splitlines() == [
@@ -88,7 +105,7 @@ def test_explain_reads_the_event_from_standard_input(run: Run, monkeypatch: pyte
     assert run("explain", "delay > 60", "-").out.startswith("✓ matches")
 
 
-def test_check_tells_how_a_filter_is_read(run: Run, stocks: str) -> None:
+def test_check_shows_how_a_filter_is_read(run: Run, stocks: str) -> None:
     ran = run("check", "exchange = 'NYSE' AND price BETWEEN 8.3 AND 8.7", "--domain", stocks)
     assert ran.status == 0
     assert ran.out.startswith("✓ a filter over the domain 'stocks'\n")
@@ -143,7 +160,7 @@ def test_a_bad_filter_is_one_line_and_a_caret_under_the_column(run: Run, stocks:
         (("demo", "--filter", "dest = 'HNL'); --"), "filter: "),
     ],
 )
-def test_what_a_user_can_put_right_is_told_without_a_traceback(
+def test_an_error_of_the_user_is_one_line_without_a_traceback(
     run: Run, arguments: tuple[str, ...], complaint: str
 ) -> None:
     ran = run(*arguments)

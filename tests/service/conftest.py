@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pyarrow as pa
 import pytest
 from tests.waiting import LAST_RESORT_SECONDS, until
@@ -93,7 +93,7 @@ class Gateway:
         self.name = name
         self.token = token
         self._batches = 0
-        self._clients: list[httpx.Client] = []
+        self._clients: list[httpx2.Client] = []
         self.client = self.client_of(token)
 
     @property
@@ -130,15 +130,15 @@ class Gateway:
         self._server.start()
         self.client = self.client_of(self.token)
 
-    def client_of(self, token: str | None, **headers: str) -> httpx.Client:
+    def client_of(self, token: str | None, **headers: str) -> httpx2.Client:
         given = {**({"Authorization": f"Bearer {token}"} if token else {}), **headers}
-        client = httpx.Client(
+        client = httpx2.Client(
             base_url=self.url, headers=given, timeout=LAST_RESORT_SECONDS, verify=self._server.certificate is None
         )
         self._clients.append(client)
         return client
 
-    def stranger(self) -> httpx.Client:
+    def stranger(self) -> httpx2.Client:
         """A client of another tenant."""
         other = self._server.new_tenant()
         self._clients.append(other.client)

@@ -42,9 +42,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "wishes"), VARIANTS)
-def test_every_placement_keeps_every_law_whatever_is_wished_of_it(name: str, wishes: dict[str, Any]) -> None:
-    check_placement(name, cases=1, **wishes)
+@pytest.mark.parametrize(("name", "interests"), VARIANTS)
+def test_every_placement_keeps_every_law_whatever_is_wished_of_it(name: str, interests: dict[str, Any]) -> None:
+    check_placement(name, cases=1, **interests)
 
 
 # ---------------------------------------------------------------------- planted faults

@@ -7,21 +7,23 @@
         for notification in client.notifications(dear.id):
             print(notification.position, notification.event)
 
-`AsyncClient` has the same methods. Both only carry out steps (send, wait, hand over); what to send, when to
-try again and what an answer means is said once, in `flows`, and knows no socket and no clock.
+`AsyncClient` has the same methods. Both only carry out steps (send, wait, read on); what to send, when to try again
+and what a response means is in `flows`, which uses no socket and no clock.
 
-settings    where the service is, and which token to send
-encoding    events as CloudEvents, and in bodies of a size that the service takes
-answers     what the service says, typed
-errors      what it refuses, and that it is not there
-calls       every request that there is
-retrying    when to try again
-server_sent a stream of Server-Sent Events, read piece by piece
-flows       requests joined to what a user asks for
+connection_settings  where the service is, which token to send, how long to retry
+calls                every request, and events as CloudEvents in bodies of a size that the service takes
+responses            what the service sends back, typed, and its errors
+flows                requests joined to what a user asks for, with retries
+server_sent          a stream of Server-Sent Events, read piece by piece
+transport            what both clients ask of httpx2
+synchronous          Client
+asynchronous         AsyncClient
 """
 
-from tidings.client.answers import (
-    Backtest,
+from tidings.client.asynchronous import AsyncClient
+from tidings.client.connection_settings import Retries
+from tidings.client.responses import (
+    BacktestResult,
     DeadLetter,
     DomainState,
     EventMatches,
@@ -30,14 +32,13 @@ from tidings.client.answers import (
     NearMiss,
     Notification,
     Pulled,
-    Subscription,
+    ServiceError,
+    SubscriptionState,
+    UnreachableError,
 )
-from tidings.client.asynchronous import AsyncClient
-from tidings.client.retrying import Retries
-from tidings.client.service_errors import ServiceError, UnreachableError
 from tidings.client.synchronous import Client
 
 __all__ = [
-    "AsyncClient", "Backtest", "Client", "DeadLetter", "DomainState", "EventMatches", "FilterTest", "Health",
-    "NearMiss", "Notification", "Pulled", "Retries", "ServiceError", "Subscription", "UnreachableError",
+    "AsyncClient", "BacktestResult", "Client", "DeadLetter", "DomainState", "EventMatches", "FilterTest", "Health",
+    "NearMiss", "Notification", "Pulled", "Retries", "ServiceError", "SubscriptionState", "UnreachableError",
 ]  # fmt: skip

@@ -9,15 +9,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import httpx
+import httpx2
 
-from tidings.client import answers, calls
-from tidings.client.calls import KEEP, DomainForm, Expiry, Keep, Mode, Selection, Start
-from tidings.client.connection_settings import Settings
-from tidings.client.event_encoding import BATCH_BYTES, BATCH_EVENTS, Event
+from tidings.client import calls, responses
+from tidings.client.calls import (
+    BATCH_BYTES,
+    BATCH_EVENTS,
+    KEEP,
+    DomainForm,
+    Event,
+    Expiry,
+    Keep,
+    Mode,
+    Selection,
+    Start,
+)
+from tidings.client.connection_settings import ConnectionSettings, Retries
 from tidings.client.flows import Flow, Flows, Give, Lost, Open, Read, Send, Sleep, Step
-from tidings.client.retrying import Retries
-from tidings.client.transport import STREAM_SECONDS, answer_of, losses, options, request_of
+from tidings.client.transport import STREAM_SECONDS, losses, options, request_of, response_of
 
 T = TypeVar("T")
 
@@ -28,14 +37,14 @@ class AsyncClient:
     def __init__(
         self, url: str | None = None, *, token: str | None = None, token_file: str | os.PathLike[str] | None = None,
         source: str | None = None, timeout: float = 30.0, retries: Retries | None = None,
-        transport: httpx.AsyncBaseTransport | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        transport: httpx2.AsyncBaseTransport | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:  # fmt: skip
-        settings = Settings.find(url, token, token_file)
+        settings = ConnectionSettings.find(url, token, token_file)
         self.url = settings.url
         self._timeout = timeout
         self._sleep = sleep
         self._flows = Flows(settings.url, retries or Retries(), source)
-        self._http = httpx.AsyncClient(**options(settings, timeout, transport))
+        self._http = httpx2.AsyncClient(**options(settings, timeout, transport))
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -50,13 +59,13 @@ class AsyncClient:
 
     # ------------------------------------------------------------------ domains
 
-    async def put_domain(self, name: str, domain: DomainForm) -> answers.DomainState:
+    async def put_domain(self, name: str, domain: DomainForm) -> responses.DomainState:
         return await self._run(self._flows.ask(calls.put_domain(name, domain)))
 
-    async def domain(self, name: str) -> answers.DomainState:
+    async def domain(self, name: str) -> responses.DomainState:
         return await self._run(self._flows.ask(calls.domain(name)))
 
-    async def domains(self) -> list[answers.DomainState]:
+    async def domains(self) -> list[responses.DomainState]:
         return await self._run(self._flows.ask(calls.domains()))
 
     async def delete_domain(self, name: str) -> None:
@@ -81,7 +90,7 @@ class AsyncClient:
     ) -> AsyncIterator[list[int]]:
         return self._each(self._flows.publish_batches(domain, events, max_events=batch_events, max_bytes=batch_bytes))
 
-    async def event_matches(self, position: int) -> answers.EventMatches:
+    async def event_matches(self, position: int) -> responses.EventMatches:
         return await self._run(self._flows.ask(calls.matches(position)))
 
     # ------------------------------------------------------------------ subscriptions
@@ -90,7 +99,7 @@ class AsyncClient:
         self, domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
         secret: str | None = None, start: Start = "latest", expires: Expiry = None,
         labels: Mapping[str, str] | None = None, paused: bool = False, select: Selection = "document",
-    ) -> answers.Subscription:  # fmt: skip
+    ) -> responses.SubscriptionState:  # fmt: skip
         body = calls.subscription_body(
             domain, filter, id=id, mode=mode, url=url, secret=secret, start=start, expires=expires, labels=labels,
             paused=paused, select=select,
@@ -101,37 +110,37 @@ class AsyncClient:
         self, id: str, domain: str, filter: str, *, mode: Mode = "pull", url: str | None = None,
         secret: str | None = None, expires: Expiry = None, labels: Mapping[str, str] | None = None,
         paused: bool = False, select: Selection = "document",
-    ) -> answers.Subscription:  # fmt: skip
+    ) -> responses.SubscriptionState:  # fmt: skip
         body = calls.subscription_body(
             domain, filter, mode=mode, url=url, secret=secret, expires=expires, labels=labels, paused=paused,
             select=select,
         )  # fmt: skip
         return await self._run(self._flows.ask(calls.replace(id, body)))
 
-    async def subscription(self, id: str) -> answers.Subscription:
+    async def subscription(self, id: str) -> responses.SubscriptionState:
         return await self._run(self._flows.ask(calls.subscription(id)))
 
     def subscriptions(
         self, *, domain: str | None = None, label: str | None = None, search: str | None = None,
         state: str | None = None,
-    ) -> AsyncIterator[answers.Subscription]:  # fmt: skip
+    ) -> AsyncIterator[responses.SubscriptionState]:  # fmt: skip
         return self._each(self._flows.subscriptions(domain=domain, label=label, search=search, state=state))
 
     async def change(
         self, id: str, *, filter: str | None = None, paused: bool | None = None, expires: Expiry | Keep = KEEP,
         labels: Mapping[str, str | None] | None = None, mode: Mode | None = None, url: str | None = None,
         secret: str | None = None, select: Selection | None = None,
-    ) -> answers.Subscription:  # fmt: skip
+    ) -> responses.SubscriptionState:  # fmt: skip
         delivery = None if mode is None else calls.delivery_body(mode, url, secret)
         call = calls.change(
             id, filter=filter, delivery=delivery, paused=paused, expires=expires, labels=labels, select=select
         )
         return await self._run(self._flows.ask(call))
 
-    async def pause(self, id: str) -> answers.Subscription:
+    async def pause(self, id: str) -> responses.SubscriptionState:
         return await self.change(id, paused=True)
 
-    async def resume(self, id: str) -> answers.Subscription:
+    async def resume(self, id: str) -> responses.SubscriptionState:
         return await self.change(id, paused=False)
 
     async def delete(self, id: str) -> None:
@@ -139,7 +148,7 @@ class AsyncClient:
 
     # ------------------------------------------------------------------ delivery
 
-    async def pull(self, id: str, *, limit: int = 100, wait: float = 0.0) -> answers.Pulled:
+    async def pull(self, id: str, *, limit: int = 100, wait: float = 0.0) -> responses.Pulled:
         return await self._run(self._flows.ask(calls.pull(id, limit=limit, wait=wait)))
 
     async def ack(self, id: str, cursor: str) -> None:
@@ -147,13 +156,13 @@ class AsyncClient:
 
     def notifications(
         self, id: str, *, limit: int = 100, wait: float = 20.0, follow: bool = True
-    ) -> AsyncIterator[answers.Notification]:
+    ) -> AsyncIterator[responses.Notification]:
         return self._each(self._flows.notifications(id, limit=limit, wait=wait, follow=follow))
 
-    def stream(self, id: str, *, last_event_id: str = "", ack: bool = True) -> AsyncIterator[answers.Notification]:
+    def stream(self, id: str, *, last_event_id: str = "", ack: bool = True) -> AsyncIterator[responses.Notification]:
         return self._each(self._flows.stream(id, last_id=last_event_id, ack=ack))
 
-    def dead_letters(self, id: str) -> AsyncIterator[answers.DeadLetter]:
+    def dead_letters(self, id: str) -> AsyncIterator[responses.DeadLetter]:
         return self._each(self._flows.dead_letters(id))
 
     async def redrive(self, id: str, positions: Iterable[int] | None = None) -> None:
@@ -161,17 +170,17 @@ class AsyncClient:
 
     # ------------------------------------------------------------------ filters
 
-    async def test_filter(self, domain: str, filter: str, event: Event) -> answers.FilterTest:
+    async def test_filter(self, domain: str, filter: str, event: Event) -> responses.FilterTest:
         return await self._run(self._flows.test_filter(domain, filter, event))
 
     async def backtest(
         self, domain: str, filter: str, *, start: int | dt.datetime | None = None,
         end: int | dt.datetime | None = None, compare: str | None = None,
-    ) -> answers.Backtest:  # fmt: skip
+    ) -> responses.BacktestResult:  # fmt: skip
         call = calls.backtest(domain, filter, start=start, end=end, compare=compare)
         return await self._run(self._flows.backtest(call))
 
-    async def health(self) -> answers.Health:
+    async def health(self) -> responses.Health:
         return await self._run(self._flows.ask(calls.health()))
 
     # ------------------------------------------------------------------ carrying out
@@ -182,13 +191,13 @@ class AsyncClient:
             try:
                 step = flow.send(reply)
             except StopIteration as ended:
-                answer: T = ended.value
-                return answer
+                result: T = ended.value
+                return result
             reply = await self._carry_out(step)
 
     async def _each(self, flow: Flow[None]) -> AsyncIterator[Any]:
         reply: Any = None
-        opened: httpx.Response | None = None
+        opened: httpx2.Response | None = None
         pieces: AsyncIterator[bytes] | None = None
         try:
             while True:
@@ -208,7 +217,7 @@ class AsyncClient:
                             request = request_of(self._http, call, STREAM_SECONDS)
                             opened = await self._http.send(request, stream=True)
                             pieces = opened.aiter_bytes()
-                            reply = answer_of(opened, b"" if opened.is_success else await opened.aread())
+                            reply = response_of(opened, b"" if opened.is_success else await opened.aread())
                         reply = lost[0] if lost else reply
                     case Read():
                         assert pieces is not None
@@ -222,7 +231,7 @@ class AsyncClient:
             if opened is not None:
                 await opened.aclose()
 
-    async def _carry_out(self, step: Step) -> answers.Answer | Lost | None:
+    async def _carry_out(self, step: Step) -> responses.Response | Lost | None:
         match step:
             case Sleep(seconds):
                 await self._sleep(seconds)
@@ -230,5 +239,5 @@ class AsyncClient:
             case Send(call):
                 with losses() as lost:
                     response = await self._http.send(request_of(self._http, call, self._timeout))
-                return lost[0] if lost else answer_of(response, response.content)
+                return lost[0] if lost else response_of(response, response.content)
         raise AssertionError(f"no step of such a flow: {step}")

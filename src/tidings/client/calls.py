@@ -1,4 +1,8 @@
-"""Every request that there is, and how its answer is read."""
+"""Every request to the service, and how its response is read.
+
+Events are sent as CloudEvents, each with a source and an id: the service stores an event with an id it has seen once,
+so that a publish whose response was lost can be sent again.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,20 @@ import base64
 import datetime as dt
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from tidings.client import answers
-from tidings.client.answers import Answer
-from tidings.client.event_encoding import timestamp
+from tidings.client import responses
+from tidings.client.responses import Response
+from tidings.errors import EventError
 from tidings.model.domain import Attribute, Domain
+from tidings.model.event_json import texts_of
+from tidings.model.event_values import kind_of
 
 T = TypeVar("T")
 
@@ -31,6 +38,13 @@ ONE_EVENT = "application/cloudevents+json"
 MANY_EVENTS = "application/cloudevents-batch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
+SOURCE = "/tidings/client"  # ids are unique by themselves
+BATCH_EVENTS = 1000
+BATCH_BYTES = 4 << 20  # half of what the service takes
+
+Event = Mapping[str, Any]
+Batch = tuple[int, bytes]  # how many events, and the body
+
 
 class Keep(Enum):
     """Stands for a field that a change leaves as it is, where None says to remove it."""
@@ -43,44 +57,97 @@ KEEP = Keep.KEEP
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One request. Whether it may be sent again after a lost answer is the request's own matter."""
+    """One request, and whether it may be sent again after its response was lost."""
 
     method: str
     path: str
-    read: Callable[[Answer], T]
+    read: Callable[[Response], T]
     query: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = JSON
     headers: dict[str, str] = field(default_factory=dict)
     repeatable: bool = True
-    seconds: float = 0.0  # that the service may take by intention, as a long poll does
+    seconds: float = 0.0  # that the service may take on purpose, as a long poll does
     done_already: int | None = None  # the status of a repeat whose first attempt was done after all
-    then: Call[T] | None = None  # and what to ask for its answer
-    accepts: frozenset[int] = frozenset()  # statuses besides 2xx that are answers and no errors
+    then: Call[T] | None = None  # the request that then brings the response
+    accepts: frozenset[int] = frozenset()  # statuses besides 2xx that are no errors
+
+
+# ---------------------------------------------------------------------- events as CloudEvents
+
+
+def cloud_event(event: Event, *, domain: str, source: str | None = None, **fields: Any) -> dict[str, Any]:
+    """A record, or a CloudEvent that lacks some of its fields, as a whole one."""
+    if not isinstance(event, Mapping):
+        raise EventError(f"an event is an object, and this is {kind_of(event)}")
+    given = {key: value for key, value in fields.items() if value is not None}
+    if isinstance(moment := given.get("time"), dt.datetime):
+        given["time"] = timestamp(moment)
+    whole = dict(event) if "specversion" in event else {"data": event}
+    if source is not None:
+        given["source"] = source
+    usual = {"specversion": "1.0", "id": str(uuid.uuid4()), "source": SOURCE, "type": f"tidings.{domain}"}
+    return usual | whole | given
+
+
+def one_body(event: Event, **around: Any) -> bytes:
+    return texts_of([cloud_event(event, **around)])[0].encode()
+
+
+def batches(
+    events: Iterable[Event], *, max_events: int = BATCH_EVENTS, max_bytes: int = BATCH_BYTES, **around: Any
+) -> Iterator[Batch]:
+    """The events in bodies of at most so many events and bytes, in order; read only as far as they are asked for."""
+    waiting: list[str] = []
+    size = 0
+    for row, event in enumerate(events):
+        try:
+            text = texts_of([cloud_event(event, **around)])[0]
+        except EventError as error:
+            raise EventError(error.reason, row=row) from None
+        bytes_ = len(text.encode())
+        if waiting and (len(waiting) == max_events or size + bytes_ > max_bytes):
+            yield _joined(waiting)
+            waiting, size = [], 0
+        waiting.append(text)
+        size += bytes_ + 1
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(texts: list[str]) -> Batch:
+    return len(texts), f"[{','.join(texts)}]".encode()
+
+
+def timestamp(moment: dt.datetime) -> str:
+    """RFC 3339; a time without an offset could be any."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no time zone; give it one, such as tzinfo=datetime.UTC")
+    return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
 
 
 # ---------------------------------------------------------------------- domains
 
 
-def put_domain(name: str, form: DomainForm) -> Call[answers.DomainState]:
+def put_domain(name: str, form: DomainForm) -> Call[responses.DomainState]:
     if isinstance(form, Domain):
         form = form.to_dict()
     if not isinstance(form, Mapping):
         form = {"attributes": [one.to_dict() if isinstance(one, Attribute) else dict(one) for one in form]}
     body = {key: value for key, value in form.items() if key != "name"}  # the path has it
-    return Call("PUT", f"/v1/domains/{_part(name)}", answers.read_domain, body=_json(body))
+    return Call("PUT", f"/v1/domains/{_part(name)}", responses.read_domain, body=_json(body))
 
 
-def domain(name: str) -> Call[answers.DomainState]:
-    return Call("GET", f"/v1/domains/{_part(name)}", answers.read_domain)
+def domain(name: str) -> Call[responses.DomainState]:
+    return Call("GET", f"/v1/domains/{_part(name)}", responses.read_domain)
 
 
-def domains() -> Call[list[answers.DomainState]]:
-    return Call("GET", "/v1/domains", lambda answer: list(map(answers.domain_of, answer.json["domains"])))
+def domains() -> Call[list[responses.DomainState]]:
+    return Call("GET", "/v1/domains", lambda response: list(map(responses.domain_of, response.json["domains"])))
 
 
 def delete_domain(name: str) -> Call[None]:
-    return Call("DELETE", f"/v1/domains/{_part(name)}", answers.read_nothing, done_already=404)
+    return Call("DELETE", f"/v1/domains/{_part(name)}", responses.read_nothing, done_already=404)
 
 
 # ---------------------------------------------------------------------- events
@@ -89,11 +156,11 @@ def delete_domain(name: str) -> Call[None]:
 def publish(domain: str, body: bytes, *, many: bool) -> Call[list[int]]:
     path = f"/v1/domains/{_part(domain)}/events"
     kind = MANY_EVENTS if many else ONE_EVENT
-    return Call("POST", path, answers.read_positions, body=body, content_type=kind)
+    return Call("POST", path, responses.read_positions, body=body, content_type=kind)
 
 
-def matches(position: int) -> Call[answers.EventMatches]:
-    return Call("GET", f"/v1/events/{position:d}/matches", answers.read_event_matches)
+def matches(position: int) -> Call[responses.EventMatches]:
+    return Call("GET", f"/v1/events/{position:d}/matches", responses.read_event_matches)
 
 
 # ---------------------------------------------------------------------- subscriptions
@@ -136,33 +203,32 @@ def delivery_body(mode: Mode, url: str | None, secret: str | None) -> dict[str, 
     return {key: value for key, value in given.items() if value is not None}
 
 
-def create(body: dict[str, Any]) -> Call[answers.Subscription]:
-    """With an id of our own, so that a repeat is seen to be one: the service then answers 409.
+def create(body: dict[str, Any]) -> Call[responses.SubscriptionState]:
+    """Creates a subscription with an id from here, so that the service answers a repeat with 409.
 
-    With a secret of our own too, where it is a webhook: the service shows one that it makes only once, and
-    that answer may be lost.
+    A webhook's secret comes from here too: the service shows one of its own only once, and that response may be lost.
     """
     body = {"id": new_id(), **body}
     delivery = body["delivery"]
     if delivery["mode"] == "webhook":
         delivery = body["delivery"] = {"secret": new_secret(), **delivery}
-    read = partial(answers.read_subscription, secret=delivery.get("secret"))
+    read = partial(responses.read_subscription, secret=delivery.get("secret"))
     there = Call("GET", _subscription(body["id"]), read)
     return Call("POST", "/v1/subscriptions", read, body=_json(body), done_already=409, then=there)
 
 
-def replace(id: str, body: dict[str, Any]) -> Call[answers.Subscription]:
-    return Call("PUT", _subscription(id), answers.read_subscription, body=_json(body))
+def replace(id: str, body: dict[str, Any]) -> Call[responses.SubscriptionState]:
+    return Call("PUT", _subscription(id), responses.read_subscription, body=_json(body))
 
 
-def subscription(id: str) -> Call[answers.Subscription]:
-    return Call("GET", _subscription(id), answers.read_subscription)
+def subscription(id: str) -> Call[responses.SubscriptionState]:
+    return Call("GET", _subscription(id), responses.read_subscription)
 
 
 def change(
     id: str, *, filter: str | None = None, delivery: dict[str, str] | None = None, paused: bool | None = None,
     expires: Expiry | Keep = KEEP, labels: Mapping[str, str | None] | None = None, select: Selection | None = None,
-) -> Call[answers.Subscription]:  # fmt: skip
+) -> Call[responses.SubscriptionState]:  # fmt: skip
     given: dict[str, Any] = {"filter": filter, "delivery": delivery, "paused": paused, "labels": labels}
     given["select"] = select
     patch = {key: value for key, value in given.items() if value is not None}
@@ -170,46 +236,46 @@ def change(
         patch["expires"] = None if expires is None else _expiry(expires)
     if not patch:
         raise ValueError("a change changes something: give filter, select, delivery, paused, expires or labels")
-    return Call("PATCH", _subscription(id), answers.read_subscription, body=_json(patch), content_type=MERGE_PATCH)
+    return Call("PATCH", _subscription(id), responses.read_subscription, body=_json(patch), content_type=MERGE_PATCH)
 
 
 def delete(id: str) -> Call[None]:
-    return Call("DELETE", _subscription(id), answers.read_nothing, done_already=404)
+    return Call("DELETE", _subscription(id), responses.read_nothing, done_already=404)
 
 
 def page_of_subscriptions(after: str | None, limit: int, **wanted: str | None) -> Call[dict[str, Any]]:
     query = {key: value for key, value in wanted.items() if value is not None} | {"limit": str(limit)}
-    return Call("GET", "/v1/subscriptions", lambda answer: answer.json, query=query | _after(after))
+    return Call("GET", "/v1/subscriptions", lambda response: response.json, query=query | _after(after))
 
 
 # ---------------------------------------------------------------------- delivery
 
 
-def pull(id: str, *, limit: int, wait: float) -> Call[answers.Pulled]:
+def pull(id: str, *, limit: int, wait: float) -> Call[responses.Pulled]:
     query = {"limit": str(limit), "wait": f"{wait:g}"}
-    return Call("GET", f"{_subscription(id)}/notifications", answers.read_pulled, query=query, seconds=wait)
+    return Call("GET", f"{_subscription(id)}/notifications", responses.read_pulled, query=query, seconds=wait)
 
 
 def ack(id: str, cursor: str) -> Call[None]:
-    return Call("POST", f"{_subscription(id)}/ack", answers.read_nothing, body=_json({"cursor": cursor}))
+    return Call("POST", f"{_subscription(id)}/ack", responses.read_nothing, body=_json({"cursor": cursor}))
 
 
 def open_stream(id: str, last_id: str) -> Call[None]:
     headers = {"accept": "text/event-stream", "cache-control": "no-store"}
     if last_id:
         headers["last-event-id"] = last_id
-    return Call("GET", f"{_subscription(id)}/stream", answers.read_nothing, headers=headers)
+    return Call("GET", f"{_subscription(id)}/stream", responses.read_nothing, headers=headers)
 
 
 def page_of_dead_letters(id: str, after: str | None, limit: int) -> Call[dict[str, Any]]:
     query = {"limit": str(limit)} | _after(after)
-    return Call("GET", f"{_subscription(id)}/dead-letters", lambda answer: answer.json, query=query)
+    return Call("GET", f"{_subscription(id)}/dead-letters", lambda response: response.json, query=query)
 
 
 def redrive(id: str, positions: Iterable[int] | None) -> Call[Any]:
     body = {} if positions is None else {"positions": list(positions)}
     return Call(
-        "POST", f"{_subscription(id)}/dead-letters:redrive", lambda answer: answer.json if answer.body else None,
+        "POST", f"{_subscription(id)}/dead-letters:redrive", lambda response: response.json if response.body else None,
         body=_json(body),
     )  # fmt: skip
 
@@ -217,34 +283,34 @@ def redrive(id: str, positions: Iterable[int] | None) -> Call[Any]:
 # ---------------------------------------------------------------------- filters
 
 
-def test_filter(domain: str, filter: str, body: str) -> Call[answers.FilterTest]:
+def test_filter(domain: str, filter: str, body: str) -> Call[responses.FilterTest]:
     """`body` is the event's JSON, whose numbers are exact."""
     head = json.dumps({"domain": domain, "filter": filter}, ensure_ascii=False)
-    return Call("POST", "/v1/filters:test", answers.read_filter_test, body=f'{head[:-1]},"event":{body}}}'.encode())
+    return Call("POST", "/v1/filters:test", responses.read_filter_test, body=f'{head[:-1]},"event":{body}}}'.encode())
 
 
 def backtest(
     domain: str, filter: str, *, start: int | dt.datetime | None, end: int | dt.datetime | None, compare: str | None
-) -> Call[Answer]:
+) -> Call[Response]:
     body: dict[str, Any] = {"domain": domain, "filter": filter}
     for name, place in (("from", start), ("to", end)):
         if place is not None:
             body[name] = timestamp(place) if isinstance(place, dt.datetime) else place
     if compare is not None:
         body["compare"] = compare
-    return Call("POST", "/v1/filters:backtest", lambda answer: answer, body=_json(body), seconds=30.0)
+    return Call("POST", "/v1/filters:backtest", lambda response: response, body=_json(body), seconds=30.0)
 
 
-def follow(location: str) -> Call[Answer]:
-    return Call("GET", location, lambda answer: answer, seconds=30.0)
+def follow(location: str) -> Call[Response]:
+    return Call("GET", location, lambda response: response, seconds=30.0)
 
 
 # ---------------------------------------------------------------------- the service
 
 
-def health() -> Call[answers.Health]:
-    """That it is ill is an answer too."""
-    return Call("GET", "/v1/health", answers.read_health, accepts=frozenset({503}))
+def health() -> Call[responses.Health]:
+    """503 is no error here: it says what is wrong."""
+    return Call("GET", "/v1/health", responses.read_health, accepts=frozenset({503}))
 
 
 def _subscription(id: str) -> str:
@@ -254,7 +320,7 @@ def _subscription(id: str) -> str:
 def _part(name: str) -> str:
     """A name as a part of a path; one that is empty or dots would be another path."""
     if not name or set(name) == {"."}:
-        raise ValueError(f"{name!r} is no name")
+        raise ValueError(f"{name!r} is not a name")
     return quote(name, safe="")
 
 

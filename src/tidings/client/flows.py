@@ -1,6 +1,6 @@
 """What a user asks for, as steps that somebody else carries out.
 
-A flow is a generator: it yields a step, is sent what came of it, and returns its answer. `Client` carries steps
+A flow is a generator: it yields a step, is sent what came of it, and returns its response. `Client` carries steps
 out one after the other, `AsyncClient` awaits them; neither decides anything.
 """
 
@@ -12,13 +12,11 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from tidings.client import answers, calls
-from tidings.client.answers import Answer, Notification
-from tidings.client.calls import Call
-from tidings.client.event_encoding import Batch, Event, batches, one_body
-from tidings.client.retrying import BUSY, Retries
-from tidings.client.server_sent import Parser, ServerSent
-from tidings.client.service_errors import ServiceError, UnreachableError
+from tidings.client import calls, responses
+from tidings.client.calls import Batch, Call, Event, batches, one_body
+from tidings.client.connection_settings import BUSY, Retries
+from tidings.client.responses import Notification, Response, ServiceError, UnreachableError
+from tidings.client.server_sent import ServerSent, ServerSentParser
 from tidings.model.event_json import texts_of
 
 T = TypeVar("T")
@@ -30,7 +28,7 @@ _GATEWAYS = frozenset({502, 504})  # of proxies in between, whose service may ha
 
 @dataclass(frozen=True)
 class Send:
-    """Send a request; the reply is an `Answer`, or `Lost`."""
+    """Send a request; the reply is an `Response`, or `Lost`."""
 
     call: Call[Any]
 
@@ -49,19 +47,19 @@ class Give:
 
 @dataclass(frozen=True)
 class Open:
-    """Send a request and keep its answer open; the reply is an `Answer` (without a body if all is well), or `Lost`."""
+    """Send a request and keep its response open; the reply is a `Response` without its body, or `Lost`."""
 
     call: Call[Any]
 
 
 @dataclass(frozen=True)
 class Read:
-    """Bytes of the open answer; None at its end, or `Lost`."""
+    """Bytes of the open response; None at its end, or `Lost`."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """No answer, or not all of it; `sent` where the request may have arrived."""
+    """No response, or not all of it; `sent` if the request may have arrived."""
 
     reason: str
     sent: bool
@@ -119,7 +117,7 @@ class Flows:
         return positions[0]
 
     def publish_batches(self, domain: str, events: Iterable[Event], **limits: int) -> Flow[None]:
-        """Gives the positions of each batch; the next is sent when the last is answered, which keeps the order."""
+        """Gives the positions of each batch; the next is sent when the last is acknowledged, which keeps the order."""
         for batch in self._batches(domain, events, **limits):
             yield Give([(yield from self._publish_batch(domain, batch))])
 
@@ -150,19 +148,19 @@ class Flows:
         count, body = batch
         positions = yield from self.ask(calls.publish(domain, body, many=True))
         if len(positions) != count:
-            raise ServiceError(200, "an answer that cannot be", f"{len(positions)} positions for {count} events")
+            raise ServiceError(200, "an impossible response", f"{len(positions)} positions for {count} events")
         return positions
 
     # ------------------------------------------------------------------ lists
 
     def subscriptions(self, **wanted: str | None) -> Flow[None]:
         yield from self._pages(
-            lambda after: calls.page_of_subscriptions(after, PAGE, **wanted), "subscriptions", answers.subscription_of
+            lambda after: calls.page_of_subscriptions(after, PAGE, **wanted), "subscriptions", responses.subscription_of
         )
 
     def dead_letters(self, id: str) -> Flow[None]:
         yield from self._pages(
-            lambda after: calls.page_of_dead_letters(id, after, PAGE), "dead_letters", answers.dead_letter_of
+            lambda after: calls.page_of_dead_letters(id, after, PAGE), "dead_letters", responses.dead_letter_of
         )
 
     def _pages(
@@ -182,7 +180,7 @@ class Flows:
     def notifications(self, id: str, *, limit: int, wait: float, follow: bool) -> Flow[None]:
         """Pull, hand over, and acknowledge when the user comes back for more than was handed over."""
         while True:
-            pulled: answers.Pulled = yield from self.ask(calls.pull(id, limit=limit, wait=wait if follow else 0.0))
+            pulled: responses.Pulled = yield from self.ask(calls.pull(id, limit=limit, wait=wait if follow else 0.0))
             if pulled.notifications:
                 yield Give(pulled.notifications)
                 assert pulled.cursor is not None
@@ -200,18 +198,18 @@ class Flows:
         dealt_with, acked_at = _DealtWith(last_id), since
         while True:
             attempt += 1
-            parser = Parser()
+            parser = ServerSentParser()
             parser.last_id = dealt_with.last_id
             # To name the last event acknowledges it, which without `ack` is for the user to do.
             reply = yield Open(calls.open_stream(id, dealt_with.last_id if ack else last_id))
-            if isinstance(reply, Answer) and (refused := reply.error) is not None:
+            if isinstance(reply, Response) and (refused := reply.error) is not None:
                 if refused.status not in BUSY | _GATEWAYS:
                     raise refused
                 error: ServiceError | UnreachableError = refused
                 asked = refused.retry_after
             else:
-                piece: bytes | Lost | None = None if isinstance(reply, Answer) else reply
-                if isinstance(reply, Answer):
+                piece: bytes | Lost | None = None if isinstance(reply, Response) else reply
+                if isinstance(reply, Response):
                     while isinstance(piece := (yield Read()), bytes):
                         since, attempt = self.clock(), 0  # it lives, if only by a comment
                         full = False
@@ -245,22 +243,20 @@ class Flows:
 
     # ------------------------------------------------------------------ filters
 
-    def test_filter(self, domain: str, filter: str, event: Event) -> Flow[answers.FilterTest]:
+    def test_filter(self, domain: str, filter: str, event: Event) -> Flow[responses.FilterTest]:
         return (yield from self.ask(calls.test_filter(domain, filter, texts_of([event])[0])))
 
-    def backtest(self, call: Call[Answer]) -> Flow[answers.Backtest]:
+    def backtest(self, call: Call[Response]) -> Flow[responses.BacktestResult]:
         """Ask, and ask again where it is said to be found, until it is ready."""
-        answer = yield from self.ask(call)
-        location = answer.headers.get("location")
-        while answer.status == 202:
-            location = answer.headers.get("location", location)
+        response = yield from self.ask(call)
+        location = response.headers.get("location")
+        while response.status == 202:
+            location = response.headers.get("location", location)
             if location is None or not location.startswith("/v1/"):  # elsewhere the token has no business
-                raise ServiceError(
-                    202, "an answer that cannot be", "it is not ready, and does not say where it will be"
-                )
+                raise ServiceError(202, "an impossible response", "it is not ready, and does not say where it will be")
             yield Sleep(0.5)
-            answer = yield from self.ask(calls.follow(location))
-        return answers.read_backtest(answer)
+            response = yield from self.ask(calls.follow(location))
+        return responses.read_backtest(response)
 
 
 class _DealtWith:
@@ -285,7 +281,7 @@ class _DealtWith:
         """What acknowledges all of it that was not before."""
         cursors = [self.last_id] if self.last_id != self._acked else []
         if self._redriven:
-            cursors.append(answers.REDRIVEN + ",".join(map(str, self._redriven)))
+            cursors.append(responses.REDRIVEN + ",".join(map(str, self._redriven)))
         self._acked, self._redriven = self.last_id, []
         return cursors
 
@@ -294,4 +290,4 @@ def _notification(sent: ServerSent) -> Notification | None:
     """None for what the stream says besides notifications."""
     if sent.event not in ("message", "notification"):
         return None
-    return answers.notification_of(Answer(200, {}, sent.data.encode()).json, cursor=sent.id or None)
+    return responses.notification_of(Response(200, {}, sent.data.encode()).json, cursor=sent.id or None)

@@ -17,8 +17,8 @@ class ServerSent:
     id: str
 
 
-class Parser:
-    """Feed it bytes, in whatever pieces they arrive; it answers the events that are complete."""
+class ServerSentParser:
+    """Feed it bytes, in whatever pieces they arrive; returns the events that are complete."""
 
     def __init__(self) -> None:
         self.last_id = ""

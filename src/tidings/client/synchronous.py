@@ -1,4 +1,4 @@
-"""The client that waits for its answers."""
+"""The client that waits for its responses."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import httpx
+import httpx2
 
-from tidings.client import answers, calls
-from tidings.client.calls import KEEP, DomainForm, Expiry, Keep, Mode, Selection, Start
-from tidings.client.connection_settings import Settings
-from tidings.client.event_encoding import BATCH_BYTES, BATCH_EVENTS, Event
+from tidings.client import calls, responses
+from tidings.client.calls import (
+    BATCH_BYTES,
+    BATCH_EVENTS,
+    KEEP,
+    DomainForm,
+    Event,
+    Expiry,
+    Keep,
+    Mode,
+    Selection,
+    Start,
+)
+from tidings.client.connection_settings import ConnectionSettings, Retries
 from tidings.client.flows import Flow, Flows, Give, Lost, Open, Read, Send, Sleep, Step
-from tidings.client.retrying import Retries
-from tidings.client.transport import STREAM_SECONDS, answer_of, losses, options, request_of
+from tidings.client.transport import STREAM_SECONDS, losses, options, request_of, response_of
 
 T = TypeVar("T")
 
@@ -27,21 +36,21 @@ class Client:
 
     `url` is by default TIDINGS_URL, else http://127.0.0.1:8080. The token is `token`, else the first line of
     `token_file`, else TIDINGS_TOKEN, else the file TIDINGS_TOKEN_FILE, else, for a service on this machine,
-    the file tidings-data/token. What the service refuses is a `ServiceError`; where it does not answer within
+    the file tidings-data/token. What the service refuses is a `ServiceError`; if it does not respond within
     `retries`, an `UnreachableError`.
     """
 
     def __init__(
         self, url: str | None = None, *, token: str | None = None, token_file: str | os.PathLike[str] | None = None,
         source: str | None = None, timeout: float = 30.0, retries: Retries | None = None,
-        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
+        transport: httpx2.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
-        settings = Settings.find(url, token, token_file)
+        settings = ConnectionSettings.find(url, token, token_file)
         self.url = settings.url
         self._timeout = timeout
         self._sleep = sleep
         self._flows = Flows(settings.url, retries or Retries(), source)
-        self._http = httpx.Client(**options(settings, timeout, transport))
+        self._http = httpx2.Client(**options(settings, timeout, transport))
 
     def close(self) -> None:
         self._http.close()
@@ -56,14 +65,14 @@ class Client:
 
     # ------------------------------------------------------------------ domains
 
-    def put_domain(self, name: str, domain: DomainForm) -> answers.DomainState:
+    def put_domain(self, name: str, domain: DomainForm) -> responses.DomainState:
         """Describe the events of a domain: a `Domain`, its JSON form, or its attributes."""
         return self._run(self._flows.ask(calls.put_domain(name, domain)))
 
-    def domain(self, name: str) -> answers.DomainState:
+    def domain(self, name: str) -> responses.DomainState:
         return self._run(self._flows.ask(calls.domain(name)))
 
-    def domains(self) -> list[answers.DomainState]:
+    def domains(self) -> list[responses.DomainState]:
         return self._run(self._flows.ask(calls.domains()))
 
     def delete_domain(self, name: str) -> None:
@@ -75,7 +84,7 @@ class Client:
         self, domain: str, event: Event, *, source: str | None = None, id: str | None = None, type: str | None = None,
         subject: str | None = None, time: dt.datetime | str | None = None,
     ) -> int:  # fmt: skip
-        """Publish one event, a record or a CloudEvent, and answer its position in the log.
+        """Publish one event, a record or a CloudEvent, and return its position in the log.
 
         An event without a source and an id is given them, so that it is there once however often it is sent.
         """
@@ -85,7 +94,7 @@ class Client:
     def publish_many(
         self, domain: str, events: Iterable[Event], *, batch_events: int = BATCH_EVENTS, batch_bytes: int = BATCH_BYTES
     ) -> list[int]:
-        """Publish events in order, in batches, each wholly or not at all; answers their positions."""
+        """Publish events in order, in batches, each wholly or not at all; returns their positions."""
         return self._run(self._flows.publish_many(domain, events, max_events=batch_events, max_bytes=batch_bytes))
 
     def publish_batches(
@@ -94,8 +103,8 @@ class Client:
         """As `publish_many`, for events without an end: yields the positions of each batch."""
         return self._each(self._flows.publish_batches(domain, events, max_events=batch_events, max_bytes=batch_bytes))
 
-    def event_matches(self, position: int) -> answers.EventMatches:
-        """Who gets the event at a position, and who nearly does."""
+    def event_matches(self, position: int) -> responses.EventMatches:
+        """Returns who gets the event at a position, and who nearly does."""
         return self._run(self._flows.ask(calls.matches(position)))
 
     # ------------------------------------------------------------------ subscriptions
@@ -104,7 +113,7 @@ class Client:
         self, domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
         secret: str | None = None, start: Start = "latest", expires: Expiry = None,
         labels: Mapping[str, str] | None = None, paused: bool = False, select: Selection = "document",
-    ) -> answers.Subscription:  # fmt: skip
+    ) -> responses.SubscriptionState:  # fmt: skip
         """Subscribe to the events that satisfy a filter. Every event published after this returned is covered.
 
         `start` is where in the past to begin: "earliest", a position or a time. `expires` ends the subscription:
@@ -121,29 +130,29 @@ class Client:
         self, id: str, domain: str, filter: str, *, mode: Mode = "pull", url: str | None = None,
         secret: str | None = None, expires: Expiry = None, labels: Mapping[str, str] | None = None,
         paused: bool = False, select: Selection = "document",
-    ) -> answers.Subscription:  # fmt: skip
-        """Have the subscription be exactly this, whether or not there is one of this id."""
+    ) -> responses.SubscriptionState:  # fmt: skip
+        """Create the subscription, or replace the one with this id."""
         body = calls.subscription_body(
             domain, filter, mode=mode, url=url, secret=secret, expires=expires, labels=labels, paused=paused,
             select=select,
         )  # fmt: skip
         return self._run(self._flows.ask(calls.replace(id, body)))
 
-    def subscription(self, id: str) -> answers.Subscription:
+    def subscription(self, id: str) -> responses.SubscriptionState:
         return self._run(self._flows.ask(calls.subscription(id)))
 
     def subscriptions(
         self, *, domain: str | None = None, label: str | None = None, search: str | None = None,
         state: str | None = None,
-    ) -> Iterator[answers.Subscription]:  # fmt: skip
-        """Every subscription, page by page; `label` is "key" or "key=value", `search` a part of the filter or id."""
+    ) -> Iterator[responses.SubscriptionState]:  # fmt: skip
+        """Yields subscriptions, page by page; `label` is "key" or "key=value", `search` a part of the filter or id."""
         return self._each(self._flows.subscriptions(domain=domain, label=label, search=search, state=state))
 
     def change(
         self, id: str, *, filter: str | None = None, paused: bool | None = None, expires: Expiry | Keep = KEEP,
         labels: Mapping[str, str | None] | None = None, mode: Mode | None = None, url: str | None = None,
         secret: str | None = None, select: Selection | None = None,
-    ) -> answers.Subscription:  # fmt: skip
+    ) -> responses.SubscriptionState:  # fmt: skip
         """Change what is given and keep the rest; a label of None goes, as does an expiry of None."""
         delivery = None if mode is None else calls.delivery_body(mode, url, secret)
         call = calls.change(
@@ -151,11 +160,11 @@ class Client:
         )
         return self._run(self._flows.ask(call))
 
-    def pause(self, id: str) -> answers.Subscription:
+    def pause(self, id: str) -> responses.SubscriptionState:
         """Stop deliveries; what matches meanwhile waits."""
         return self.change(id, paused=True)
 
-    def resume(self, id: str) -> answers.Subscription:
+    def resume(self, id: str) -> responses.SubscriptionState:
         return self.change(id, paused=False)
 
     def delete(self, id: str) -> None:
@@ -163,26 +172,25 @@ class Client:
 
     # ------------------------------------------------------------------ delivery
 
-    def pull(self, id: str, *, limit: int = 100, wait: float = 0.0) -> answers.Pulled:
-        """What waits for a subscription; with `wait`, seconds to wait for something if nothing does."""
+    def pull(self, id: str, *, limit: int = 100, wait: float = 0.0) -> responses.Pulled:
+        """Returns what waits for a subscription; `wait` is how many seconds to wait for a first notification."""
         return self._run(self._flows.ask(calls.pull(id, limit=limit, wait=wait)))
 
     def ack(self, id: str, cursor: str) -> None:
-        """Say that everything up to a cursor was dealt with."""
+        """Acknowledge everything up to a cursor."""
         self._run(self._flows.ask(calls.ack(id, cursor)))
 
     def notifications(
         self, id: str, *, limit: int = 100, wait: float = 20.0, follow: bool = True
-    ) -> Iterator[answers.Notification]:
-        """Notifications as they come, acknowledged a batch at a time, after the last of a batch was dealt with.
+    ) -> Iterator[responses.Notification]:
+        """Yields notifications as they arrive, and acknowledges each batch when you ask for the one after it.
 
-        Whoever stops in the middle of a batch gets all of that batch again. Without `follow` it ends when
-        nothing waits.
+        If you stop in the middle of a batch, all of it comes again. Without `follow` it ends when nothing waits.
         """
         return self._each(self._flows.notifications(id, limit=limit, wait=wait, follow=follow))
 
-    def stream(self, id: str, *, last_event_id: str = "", ack: bool = True) -> Iterator[answers.Notification]:
-        """Notifications pushed as Server-Sent Events, resumed after the last one whenever the line breaks.
+    def stream(self, id: str, *, last_event_id: str = "", ack: bool = True) -> Iterator[responses.Notification]:
+        """Yields notifications pushed as Server-Sent Events, resumed after the last one if the connection breaks.
 
         A notification is dealt with when the next one is asked for; about every second those are acknowledged.
         The one that you stop at is not: acknowledge it with `ack` and its `cursor`, or it comes again. With
@@ -191,8 +199,8 @@ class Client:
         """
         return self._each(self._flows.stream(id, last_id=last_event_id, ack=ack))
 
-    def dead_letters(self, id: str) -> Iterator[answers.DeadLetter]:
-        """What could not be delivered, and why."""
+    def dead_letters(self, id: str) -> Iterator[responses.DeadLetter]:
+        """Yields what could not be delivered, and why."""
         return self._each(self._flows.dead_letters(id))
 
     def redrive(self, id: str, positions: Iterable[int] | None = None) -> None:
@@ -201,19 +209,19 @@ class Client:
 
     # ------------------------------------------------------------------ filters
 
-    def test_filter(self, domain: str, filter: str, event: Event) -> answers.FilterTest:
-        """Does this event match this filter, and why?"""
+    def test_filter(self, domain: str, filter: str, event: Event) -> responses.FilterTest:
+        """Returns whether an event matches a filter, and why."""
         return self._run(self._flows.test_filter(domain, filter, event))
 
     def backtest(
         self, domain: str, filter: str, *, start: int | dt.datetime | None = None,
         end: int | dt.datetime | None = None, compare: str | None = None,
-    ) -> answers.Backtest:  # fmt: skip
-        """What this filter would have delivered of the log, and how that differs from a subscription's."""
+    ) -> responses.BacktestResult:  # fmt: skip
+        """Returns what a filter would have delivered from the log, and how that differs from a subscription."""
         call = calls.backtest(domain, filter, start=start, end=end, compare=compare)
         return self._run(self._flows.backtest(call))
 
-    def health(self) -> answers.Health:
+    def health(self) -> responses.Health:
         return self._run(self._flows.ask(calls.health()))
 
     # ------------------------------------------------------------------ carrying out
@@ -225,14 +233,14 @@ class Client:
             try:
                 step = flow.send(reply)
             except StopIteration as ended:
-                answer: T = ended.value
-                return answer
+                result: T = ended.value
+                return result
             reply = self._carry_out(step)
 
     def _each(self, flow: Flow[None]) -> Iterator[Any]:
-        """Carry out a flow and yield what it gives. Closed early, it lets go of an open answer."""
+        """Carry out a flow and yield what it gives. Closed early, it closes an open response."""
         reply: Any = None
-        opened: httpx.Response | None = None
+        opened: httpx2.Response | None = None
         pieces: Iterator[bytes] = iter(())
         try:
             while True:
@@ -251,7 +259,7 @@ class Client:
                             request = request_of(self._http, call, STREAM_SECONDS)
                             opened = self._http.send(request, stream=True)
                             pieces = opened.iter_bytes()
-                            reply = answer_of(opened, b"" if opened.is_success else opened.read())
+                            reply = response_of(opened, b"" if opened.is_success else opened.read())
                         reply = lost[0] if lost else reply
                     case Read():
                         with losses() as lost:
@@ -264,7 +272,7 @@ class Client:
             if opened is not None:
                 opened.close()
 
-    def _carry_out(self, step: Step) -> answers.Answer | Lost | None:
+    def _carry_out(self, step: Step) -> responses.Response | Lost | None:
         match step:
             case Sleep(seconds):
                 self._sleep(seconds)
@@ -272,5 +280,5 @@ class Client:
             case Send(call):
                 with losses() as lost:
                     response = self._http.send(request_of(self._http, call, self._timeout))
-                return lost[0] if lost else answer_of(response, response.content)
+                return lost[0] if lost else response_of(response, response.content)
         raise AssertionError(f"no step of such a flow: {step}")

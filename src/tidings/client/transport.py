@@ -1,4 +1,4 @@
-"""What both clients tell httpx, and what they make of its answers."""
+"""What both clients tell httpx2, and what they make of its responses."""
 
 from __future__ import annotations
 
@@ -6,49 +6,48 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 
-from tidings.client.answers import Answer
 from tidings.client.calls import Call
-from tidings.client.connection_settings import Settings
+from tidings.client.connection_settings import ConnectionSettings
 from tidings.client.flows import Lost
-from tidings.client.service_errors import ServiceError
+from tidings.client.responses import Response, ServiceError
 
 CONNECT_SECONDS = 5.0
 STREAM_SECONDS = 60.0  # without a byte, though a stream that has nothing to say sends comments
 MAX_ERROR_BYTES = 1 << 20
 
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
-def options(settings: Settings, timeout: float, transport: Any) -> dict[str, Any]:
-    """Arguments of httpx's clients. No redirects: they would take the token elsewhere."""
+def options(settings: ConnectionSettings, timeout: float, transport: Any) -> dict[str, Any]:
+    """Arguments of httpx2's clients. No redirects: they would take the token elsewhere."""
     headers = {"user-agent": "tidings-client", "accept": "application/json, application/problem+json"}
     if settings.token is not None:
         headers["authorization"] = f"Bearer {settings.token}"
     return {
         "base_url": settings.url,
         "headers": headers,
-        "timeout": httpx.Timeout(timeout, connect=CONNECT_SECONDS),
-        "limits": httpx.Limits(max_connections=200, max_keepalive_connections=50),
+        "timeout": httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
+        "limits": httpx2.Limits(max_connections=200, max_keepalive_connections=50),
         "follow_redirects": False,
         "trust_env": not settings.local,
         "transport": transport,
     }
 
 
-def request_of(client: httpx.Client | httpx.AsyncClient, call: Call[Any], timeout: float) -> httpx.Request:
+def request_of(client: httpx2.Client | httpx2.AsyncClient, call: Call[Any], timeout: float) -> httpx2.Request:
     headers = dict(call.headers)
     if call.body is not None:
         headers["content-type"] = call.content_type
-    patience = httpx.Timeout(timeout + call.seconds, connect=CONNECT_SECONDS)
+    patience = httpx2.Timeout(timeout + call.seconds, connect=CONNECT_SECONDS)
     return client.build_request(
         call.method, call.path, params=call.query or None, content=call.body, headers=headers, timeout=patience
     )
 
 
-def answer_of(response: httpx.Response, body: bytes) -> Answer:
-    return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
+def response_of(response: httpx2.Response, body: bytes) -> Response:
+    return Response(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
 @contextlib.contextmanager
@@ -57,8 +56,8 @@ def losses() -> Iterator[list[Lost]]:
     lost: list[Lost] = []
     try:
         yield lost
-    except (httpx.UnsupportedProtocol, httpx.ProxyError, httpx.LocalProtocolError) as error:
+    except (httpx2.UnsupportedProtocol, httpx2.ProxyError, httpx2.LocalProtocolError) as error:
         raise ServiceError(0, "cannot ask", str(error)) from error
-    except httpx.TransportError as error:
+    except httpx2.TransportError as error:
         reason = str(error) or type(error).__name__
         lost.append(Lost(reason, sent=not isinstance(error, _NEVER_SENT)))

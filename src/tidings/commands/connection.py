@@ -1,4 +1,4 @@
-"""What the commands that speak to a service share: its options, and how one is reached."""
+"""The options that name a service, and a client of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.commands.wrong_filter import WrongFilterError
-from tidings.errors import TidingsError
+from tidings.commands.inputs import FilterTextError
 
 if TYPE_CHECKING:
     from tidings.client import Client
@@ -30,24 +29,11 @@ TokenFile = Annotated[
 ]
 
 
-def sub_app(help_: str) -> typer.Typer:
-    """Commands under one name, in the manner of `tidings` itself."""
-    return typer.Typer(
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-        help=help_,
-    )
-
-
 @contextlib.contextmanager
 def connected(url: str | None, token_file: Path | None, *, patient: bool = False) -> Iterator[Client]:
-    """A client of the service; for a person, who would rather be told soon that it is not there."""
-    try:
-        from tidings.client import Client, Retries
-    except ModuleNotFoundError as missing:
-        raise TidingsError(f"this needs {missing.name}: pip install 'tidings[service]'") from None
+    """A client of the service. Gives up after ten seconds without it, unless it is to be `patient`."""
+    from tidings.client import Client, Retries
+
     retries = Retries() if patient else Retries(for_seconds=10.0)
     with Client(url, token_file=token_file, retries=retries) as client:
         yield client
@@ -55,17 +41,17 @@ def connected(url: str | None, token_file: Path | None, *, patient: bool = False
 
 @contextlib.contextmanager
 def about_filter(text: str) -> Iterator[None]:
-    """Have what the service says of a filter point into its text."""
+    """Turn what the service says of a filter into an error that points into its text."""
     from tidings.client import ServiceError
 
     try:
         yield
     except ServiceError as error:
         if error.pointer == "/filter":
-            raise WrongFilterError(error.detail or error.title, text, error.column) from None
+            raise FilterTextError(error.detail or error.title, text, error.column) from None
         raise
 
 
 def as_line(value: Any) -> str:
-    """JSON in one line, for other programs and for eyes."""
+    """A value as one line of JSON."""
     return json.dumps(value, ensure_ascii=False)

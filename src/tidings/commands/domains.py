@@ -1,4 +1,4 @@
-"""`tidings domain`: what the events of a service are made of."""
+"""`tidings domain`: the attributes and types of a service's events."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tidings.commands.connection import TokenFile, Url, connected, sub_app
-from tidings.commands.event_files import events_of
+from tidings.commands import command_group
+from tidings.commands.connection import TokenFile, Url, connected
+from tidings.commands.inputs import events_of
 from tidings.errors import DomainError
 from tidings.model.domain import Attribute, Domain, load_domains
 from tidings.model.infer import infer_domain
 
 SAMPLED_EVENTS = 1000  # that a domain's types are taken from
 
-app = sub_app(
-    """The domains of a service: which attributes events have, and of what types.
+app = command_group(
+    """Show and change the attributes and types of events.
+
+A service keeps them by domain.
 
 \b
   tidings domain put quotes -a symbol:string -a price:double
@@ -59,7 +62,7 @@ def put(
 
 @app.command("list")
 def list_(url: Url = None, token_file: TokenFile = None) -> None:
-    """The domains that there are."""
+    """List the domains."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for head in ("domain", "attributes", ""):
         table.add_column(head)
@@ -77,7 +80,7 @@ def show(
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """One domain: its attributes and what is known of them."""
+    """Show a domain: its attributes and what is known of them."""
     with connected(url, token_file) as client:
         state = client.domain(name)
     typer.echo(state.domain.to_toml() if toml else str(state.domain))

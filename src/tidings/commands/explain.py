@@ -1,4 +1,4 @@
-"""`tidings explain`: why an event matches a filter or not; on a service, also who gets an event and who nearly does."""
+"""`tidings explain` and `tidings check`: why an event matches a filter or not, and how a filter is read."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import typer
 
 from tidings.commands.connection import TokenFile, about_filter, as_line, connected
-from tidings.commands.event_files import events_of
-from tidings.commands.wrong_filter import WrongFilterError
-from tidings.errors import DomainError, EventError, FilterError, TidingsError
-from tidings.filter.syntax.parser import parse_filter
-from tidings.filter.tree import Expression
+from tidings.commands.inputs import DomainFile, Filter, events_of, parse_text, read_domain
+from tidings.errors import EventError, TidingsError
+from tidings.filter.normal.description import describe_filter
+from tidings.filter.syntax.writer import to_sql
 from tidings.matching.explain.explanation import Explanation
 from tidings.matching.explain.explanation import explain as explain_filter
-from tidings.model.domain import Domain, load_domains
+from tidings.model.domain import Domain
 from tidings.model.event import read_record
 from tidings.model.event_json import parse_events
 from tidings.model.infer import infer_domain
 
-INFERRED_FROM = 1000  # events of a file, which tell the types of its attributes
+INFERRED_FROM = 1000  # events of a file whose values give the types of its attributes
 
 
 def explain(
@@ -42,14 +44,15 @@ def explain(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Of --events: how many to explain.")] = 5,
     position: Annotated[
-        int | None, typer.Option("--position", min=0, help="With --url: who got the event there, and who nearly did.")
+        int | None,
+        typer.Option("--position", min=0, help="With --url: who got this event, and who nearly did."),
     ] = None,
     url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="Ask a service: what is it, by its own domain?")
+        str | None, typer.Option("--url", metavar="URL", help="Ask this service, which knows the domain and the log.")
     ] = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Does this event match this filter, and why?
+    """Show whether an event matches a filter, and why.
 
     Without a domain, the types of the attributes are taken from the events.
 
@@ -74,10 +77,60 @@ def explain(
         return
     if event is not None:
         given = _one(event)
-        chosen = _read_domain(Path(domain)) if domain is not None else infer_domain([given], name="event")
-        typer.echo(explain_filter(_parse(filter, chosen), read_record(given, chosen), text=filter))
+        chosen = _domain_file(Path(domain)) if domain is not None else infer_domain([given], name="event")
+        typer.echo(explain_filter(parse_text(filter, chosen), read_record(given, chosen), text=filter))
     elif events is not None:
         _explain_file(filter, events, domain, limit)
+
+
+def check(
+    filter: Filter,
+    domain: DomainFile = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            "--events", metavar="FILE", help="Events to take the types from: .parquet, .csv, .json or .jsonl."
+        ),
+    ] = None,
+) -> None:
+    """Show how a filter is read, or what is wrong with it.
+
+    Without a domain or events, it is checked against the flights of `tidings demo`.
+
+    \b
+      tidings check "dep_delay BETWEEN 60 AND 120 AND dest LIKE 'B%'"
+      tidings check "price > 8.30 OR volume >= 1e6" --domain stocks.toml
+      tidings check "magnitude > 5" --events quakes.jsonl
+    """
+    if domain is not None and events is not None:
+        raise typer.BadParameter("give --domain or --events, not both")
+    chosen = read_domain(domain) if domain is not None else _domain_of_events(events)
+    tree = parse_text(filter, chosen)
+    typer.echo(f"✓ a filter over the domain '{chosen.name}'")
+    typer.echo(f"\nread as\n  {to_sql(tree)}")
+    typer.echo("\nnormal form")
+    for line in describe_filter(filter, chosen).splitlines():
+        typer.echo(f"  {line}")
+
+
+def _domain_of_events(path: Path | None) -> Domain:
+    """The domain of a file of events; that of the bundled flights if there is no file."""
+    if path is None:
+        from tidings.demo.flights import load_flights
+
+        return infer_domain(load_flights(), name="flights")
+    try:
+        match path.suffix.lower():
+            case ".parquet":
+                return infer_domain(pq.read_schema(path), name=path.stem)
+            case ".csv":
+                return infer_domain(pyarrow.csv.read_csv(path), name=path.stem)
+            case ".json" | ".jsonl" | ".ndjson" as suffix:
+                read = parse_events(path.read_bytes(), lines=suffix != ".json")
+                return infer_domain(read, name=path.stem)
+    except (OSError, pa.ArrowException) as error:
+        raise EventError(f"cannot read {path}: {error}") from error
+    raise typer.BadParameter(f"{path}: events come in a file .parquet, .csv, .json or .jsonl")
 
 
 def _explain_file(filter: str, path: Path, domain: str | None, limit: int) -> None:
@@ -86,8 +139,8 @@ def _explain_file(filter: str, path: Path, domain: str | None, limit: int) -> No
     first = list(itertools.islice(read, INFERRED_FROM))
     if not first:
         raise EventError(f"{path} has no events")
-    chosen = _read_domain(Path(domain)) if domain is not None else infer_domain(first, name=path.stem)
-    tree = _parse(filter, chosen)
+    chosen = _domain_file(Path(domain)) if domain is not None else infer_domain(first, name=path.stem)
+    tree = parse_text(filter, chosen)
     count, matched = 0, 0
     shown: list[tuple[tuple[float, ...], int, Explanation]] = []
     for row, event in enumerate(itertools.chain(first, read)):
@@ -141,17 +194,7 @@ def _one(text: str) -> dict[str, Any]:
     return events[0]
 
 
-def _parse(text: str, domain: Domain) -> Expression:
-    try:
-        return parse_filter(text, domain)
-    except FilterError as error:
-        raise WrongFilterError.of(error, text) from None
-
-
-def _read_domain(path: Path) -> Domain:
+def _domain_file(path: Path) -> Domain:
     if not path.is_file() and not path.suffix:
         raise TidingsError(f"--domain {path}: there is no such file; to ask a service about its domain, give --url too")
-    domains = load_domains(path)
-    if len(domains) != 1:
-        raise DomainError(f"{path}: the file has {len(domains)} domains ({', '.join(domains)}); give a file of one")
-    return next(iter(domains.values()))
+    return read_domain(path)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidings.commands import single_command
+from tidings.commands.system_help import SystemCommand
 from tidings.errors import DomainError, TidingsError
 from tidings.model.domain import Domain, load_domains
 
@@ -61,7 +63,9 @@ def node(
         float, typer.Option("--pace", min=0.01, max=10, help="Multiplies every period and timeout of the protocol.")
     ] = 1.0,
 ) -> None:
-    """Run one node of a published system: it reads wishes from its input and writes what happens, a JSON object a line.
+    """Run one node of a published system as a process.
+
+    It reads commands from its input and writes what happens, one JSON object a line.
 
     Start one, then others that join it; type wishes into any. SIGTERM or Ctrl-C hands over and leaves.
     Nodes trust whoever can reach them: listen on addresses that only they can reach.
@@ -246,3 +250,6 @@ class Output:
             self._ended = True
             self._changed.notify()
         self._thread.join(LAST_LINES_S)
+
+
+app = single_command(node, SystemCommand)

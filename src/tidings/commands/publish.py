@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from tidings.commands.connection import TokenFile, Url, connected
-from tidings.commands.event_files import events_of
+from tidings.commands.inputs import events_of
 from tidings.errors import EventError
 from tidings.model.event_json import parse_events
 
@@ -27,7 +27,7 @@ def publish(
     ] = None,
     source: Annotated[str | None, typer.Option("--source", help="Who publishes: CloudEvents' source.")] = None,
     id: Annotated[
-        str | None, typer.Option("--id", help="Of one event: sent again with the same id, it is there once.")
+        str | None, typer.Option("--id", help="The id of one event; sent again with the same id, it is stored once.")
     ] = None,
     type: Annotated[str | None, typer.Option("--type", help="CloudEvents' type, of one event.")] = None,
     subject: Annotated[str | None, typer.Option("--subject", help="CloudEvents' subject, of one event.")] = None,
@@ -35,7 +35,9 @@ def publish(
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Publish events. They are on the service's disk when this ends, each once, in this order.
+    """Publish events and print their positions.
+
+    They are then on the service's disk, each once, in this order.
 
     \b
       tidings publish quotes '{"symbol": "ACME", "price": 8.40}'
@@ -51,7 +53,7 @@ def publish(
             one = list(given)
             if len(one) != 1:
                 raise typer.BadParameter(f"--id, --type and --subject are of one event, and there are {len(one)}")
-            _tell(1, client.publish(domain, one[0], source=source, **own), None)
+            _print_positions(1, client.publish(domain, one[0], source=source, **own), None)
             return
         if source is not None:
             given = (_with_source(each, source) for each in given)
@@ -61,7 +63,7 @@ def publish(
                 count += len(positions)
                 first, last = positions[0] if first is None else first, positions[-1]
                 status.update(f"publishing: {count:,} events")
-    _tell(count, first, last)
+    _print_positions(count, first, last)
 
 
 def _events(event: str | None, events: Path | None) -> Iterable[dict[str, Any]]:
@@ -78,7 +80,7 @@ def _with_source(event: dict[str, Any], source: str) -> dict[str, Any]:
     return {"specversion": "1.0", "source": source, "data": event}
 
 
-def _tell(count: int, first: int | None, last: int | None) -> None:
+def _print_positions(count: int, first: int | None, last: int | None) -> None:
     if first is None:
         raise EventError("there are no events to publish")
     where = f"at position {first}" if count == 1 else f"at positions {first} to {last}"

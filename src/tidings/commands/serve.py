@@ -9,14 +9,14 @@ import shlex
 import shutil
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from tidings.errors import TidingsError, did_you_mean
+from tidings.errors import did_you_mean
+from tidings.extras import require
 from tidings.service.data.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.gateway.gateway_settings import read_limits, read_quotas
 from tidings.systems.interface import systems
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidings.service.supervisor import Plan
 
 HOST, PORT = "127.0.0.1", 8080
+DEMO_RETRY_SECONDS = 20.0  # long enough for a gateway that crashed to be started again
 
 
 def serve(
@@ -52,7 +53,7 @@ def serve(
             help="kafka://host:port/topic; without it, files in the data directory. A password goes into the variable.",
         ),
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Feed it real flights, and show who is told of what.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Publish real flights, and show who receives what.")] = False,
     recover: Annotated[
         bool, typer.Option("--recover", help="Go on although the log has lost events that were never matched.")
     ] = False,
@@ -115,7 +116,9 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Publish, match and deliver, until Ctrl-C or SIGTERM; started again, it goes on where it was.
+    """Run the service until Ctrl-C or SIGTERM.
+
+    It takes events, matches them on Spark and delivers them; started again, it continues where it stopped.
 
     \b
       tidings serve
@@ -130,7 +133,7 @@ def serve(
         read_quotas(quotas)
     if placement is not None and placement not in (known := servable()):
         raise typer.BadParameter(f"--placement: no stream has '{placement}'; {did_you_mean(placement, known)}")
-    check_installed()
+    require("fastapi", "sqlalchemy", "pyspark")  # before a child process fails without them
     from tidings.service.supervisor import Plan
 
     plan = Plan(
@@ -160,13 +163,6 @@ def servable() -> tuple[str, ...]:
     return ("auto", *(name for name, system in systems().items() if not system.counts_lists))
 
 
-def check_installed() -> None:
-    """Raise an error that names the missing extra, before a child process fails for want of it."""
-    for needed, extra in (("fastapi", "service"), ("sqlalchemy", "service"), ("pyspark", "spark")):
-        if find_spec(needed) is None:
-            raise TidingsError(f"this needs {needed}: pip install 'tidings[{extra}]'")
-
-
 def run(plan: Plan, console: Console, *, demo: bool = False) -> None:
     """Serve until told to stop; raises an error if the service cannot be started."""
     from tidings.service.data.private_files import be_private
@@ -184,13 +180,13 @@ def run(plan: Plan, console: Console, *, demo: bool = False) -> None:
         def ready() -> None:
             _say(console, "\n".join(["", "ready. Try, in another terminal:", *try_next(plan, demo=demo), ""]))
             if demo:
-                from tidings.service.demo import Demo
+                from tidings.client import Client, Retries
+                from tidings.demo.live_demo import LiveDemo
 
-                token = data.read_token()
-                assert token is not None
-                shown_demo = Demo(plan.url, token, console)
-                ended.callback(shown_demo.stop)
-                shown_demo.start()
+                client = Client(plan.url, token=data.read_token(), retries=Retries(for_seconds=DEMO_RETRY_SECONDS))
+                live = LiveDemo(client, console)
+                ended.callback(live.stop)
+                live.start()
 
         supervisor.run(ready, ending=ended.close)
     _say(console, "stopped; everything is kept in " + shown(data.path))

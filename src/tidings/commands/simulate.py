@@ -14,6 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tidings.commands import single_command
+from tidings.commands.system_help import SystemCommand
+
 if TYPE_CHECKING:
     from tidings.simulator.run import Outcome
     from tidings.simulator.scenario import Plan
@@ -75,7 +78,7 @@ def simulate(
         Path | None, typer.Option("--replay", metavar="FILE", help="Play a trace again, and compare line by line.")
     ] = None,
 ) -> None:
-    """Simulate a published system on a network that breaks, and check every delivery.
+    """Simulate a published system on a network that fails.
 
     Subscribers subscribe, and nodes join, leave and crash while events are published; then all is quiet, the system
     repairs itself, and further events have to reach exactly the subscribers whose filters they match. Laws are checked
@@ -246,3 +249,6 @@ def _replay(path: Path) -> None:
         comparison.finish()
     broken = f"; {outcome.violation}" if outcome.violation is not None else ""
     typer.echo(f"{path}: {trace.lines:,} lines, and every one happened again{broken}")
+
+
+app = single_command(simulate, SystemCommand)

@@ -1,4 +1,4 @@
-"""`tidings stream`: match events as they come, until it is told to stop."""
+"""`tidings stream`: match events as they arrive, until it is stopped."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
+import typer
 from rich.console import Console
 from rich.status import Status as Line
 
 from tidings import pipeline
+from tidings.commands.inputs import DomainFile, Master, read_domain
+from tidings.commands.spark_jobs import MatchOutput, Output
 from tidings.errors import TidingsError
 from tidings.model.domain import Domain
 from tidings.pipeline.runtime.spark_session import STREAMING
@@ -24,7 +27,7 @@ from tidings.pipeline.sinks.stream_sinks import ConsoleSink, KafkaSink, ParquetS
 from tidings.pipeline.sources.feed_items import FeedEvents
 from tidings.pipeline.sources.stream_sources import KAFKA_PACKAGE, FileEvents, KafkaEvents, LogEvents, Source
 from tidings.pipeline.sources.table_files import read_frame
-from tidings.pipeline.streams.stream_query import Status, Stream, Trigger, stream
+from tidings.pipeline.streams.stream_query import Status, Stream, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +44,7 @@ class Usage(TidingsError):
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for, in the words of the command line."""
+    """What to match, as the options name it."""
 
     source: str
     subscriptions: str
@@ -55,8 +58,58 @@ class Request:
     packages: str | None = None  # of Maven, for Spark
 
 
+def stream(
+    source: Annotated[
+        str, typer.Option("--source", metavar="SOURCE", help="log:DIR, files:DIR, feeds:DIR or kafka:HOST:PORT/TOPIC.")
+    ],
+    subscriptions: Annotated[
+        str,
+        typer.Option(
+            "--subscriptions", metavar="SUBS", help="A table with the columns id and filter, or a compiled index."
+        ),
+    ],
+    sink: Annotated[
+        str, typer.Option("--sink", metavar="SINK", help="parquet:DIR, store:FILE, kafka:HOST:PORT/TOPIC or console.")
+    ],
+    checkpoint: Annotated[str, typer.Option("--checkpoint", metavar="DIR", help="Where the query keeps its progress.")],
+    trigger: Annotated[
+        str, typer.Option("--trigger", metavar="TIME", help="Time between micro-batches; now ends when all is matched.")
+    ] = "0.5s",
+    domain: DomainFile = None,
+    master: Master = "local[*]",
+    output: Output = MatchOutput.ids,
+    recover: Annotated[
+        bool,
+        typer.Option("--recover", help="Continue after the last position in the store, with a new checkpoint."),
+    ] = False,
+    packages: Annotated[
+        str | None,
+        typer.Option("--packages", metavar="MAVEN", help="Packages for Spark; by default Kafka's connector if needed."),
+    ] = None,
+) -> None:
+    """Match events as they arrive, on Spark, until Ctrl-C.
+
+    Started again, it continues where it stopped. Subscriptions may change meanwhile: the table is compiled
+    again when its file changes, and versions that others publish in an index are used from the next micro-batch
+    on.
+
+    \b
+      tidings stream --source log:data/log --domain flights.toml --subscriptions data/index \\
+        --sink store:data/notifications.sqlite --checkpoint data/query
+      tidings stream --source files:incoming/ --subscriptions subs.csv --sink parquet:matches --checkpoint query
+    """
+    chosen = None if domain is None else read_domain(domain)
+    request = Request(source, subscriptions, sink, checkpoint, trigger, output.value, master, chosen, recover, packages)
+    try:
+        rejected = run(request, Console(stderr=True))
+    except Usage as error:
+        raise typer.BadParameter(str(error)) from None
+    if rejected:
+        raise typer.Exit(3)
+
+
 def run(request: Request, console: Console) -> int:
-    """Match until the source ends (`--trigger now`), or until SIGINT or SIGTERM; answers how many were rejected."""
+    """Match until the source ends (`--trigger now`) or a signal comes; returns how many subscriptions were rejected."""
     events, sink = read_source(request.source, request.domain), read_sink(request.sink)
     trigger = read_trigger(request.trigger)
     packages = request.packages or (KAFKA_PACKAGE if "kafka:" in (request.source[:6], request.sink[:6]) else None)
@@ -65,11 +118,11 @@ def run(request: Request, console: Console) -> int:
         show("starting Spark")
         spark = pipeline.session(request.master, name="tidings stream", config=config)
         try:
-            with _told_to_stop() as stopped:
+            with _stop_signals() as stopped:
                 show("compiling the subscriptions")
                 table = _Table(request.subscriptions)
                 given = table.path if table.is_index else read_frame(spark, table.path)
-                with stream(
+                with pipeline.stream(
                     events, given, sink, checkpoint=request.checkpoint, trigger=trigger, output=request.output,
                     domain=request.domain, recover=request.recover,
                 ) as running:  # fmt: skip
@@ -114,7 +167,7 @@ def _summary(status: Status, seconds: float, rejected: int) -> str:
     return "\n".join(lines + ([] if status.problem is None else [status.problem]))
 
 
-# ---------------------------------------------------------------------- words of the command line
+# ---------------------------------------------------------------------- sources and sinks by name
 
 
 def read_source(text: str, domain: Domain | None) -> Source:
@@ -175,7 +228,7 @@ class _Table:
 
     def has_changed(self) -> bool:
         state = self._state()
-        changed = state != self._seen and state == self._state()  # whoever writes it is done
+        changed = state != self._seen and state == self._state()  # the writer is done
         if changed:
             self._seen = state
         return changed
@@ -192,7 +245,7 @@ class _Table:
 
 @contextmanager
 def _status(console: Console) -> Iterator[Any]:
-    """A line that tells how it goes; nothing where nobody looks."""
+    """A line that shows the progress; nothing if this is not a terminal."""
     if not console.is_terminal:
         yield lambda text: None
         return
@@ -201,13 +254,13 @@ def _status(console: Console) -> Iterator[Any]:
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
+def _stop_signals() -> Iterator[threading.Event]:
     """Set by Ctrl-C or SIGTERM."""
-    told = threading.Event()
+    stopped = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: told.set()) for number in numbers]
+    before = [signal.signal(number, lambda *_: stopped.set()) for number in numbers]
     try:
-        yield told
+        yield stopped
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

@@ -1,4 +1,8 @@
 """See it work: a month of real flights from New York against a few thousand filters.
 
-`flights` holds the events and how they were drawn, `people` the subscribers, `job` the run.
+flights     the events, and how they were drawn
+people      the subscribers and their filters
+batch_demo  tidings demo: match the month in this process
+feed_demo   tidings demo feeds: paths over XML
+live_demo   tidings serve --demo: the month through a running service
 """

@@ -22,7 +22,7 @@ from rich.text import Text
 
 import tidings
 from tidings.demo.flights import in_a_line, load_flights
-from tidings.demo.people import Wish, wishes
+from tidings.demo.people import Interest, interests
 from tidings.matching.explain.explanation import Explanation
 from tidings.model.infer import infer_domain
 
@@ -43,26 +43,26 @@ _NEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was matched, and how long each part took; `counts` are the matches of each wish."""
+    """What was matched, and how long each part took; `counts` are the matches of each interest."""
 
     flights: pa.Table
-    wishes: list[Wish]
+    interests: list[Interest]
     matcher: tidings.Matcher
     starts: npt.NDArray[np.int64]  # event i is wanted by wanted[starts[i] : starts[i + 1]]
-    wanted: npt.NDArray[np.int64]  # positions in `wishes`
+    wanted: npt.NDArray[np.int64]  # positions in `interests`
     compile_seconds: float
     match_seconds: float
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        return np.bincount(self.wanted, minlength=len(self.wishes))
+        return np.bincount(self.wanted, minlength=len(self.interests))
 
-    def wanting(self, event: int) -> list[Wish]:
-        return [self.wishes[i] for i in self.wanted[self.starts[event] : self.starts[event + 1]]]
+    def wanting(self, event: int) -> list[Interest]:
+        return [self.interests[i] for i in self.wanted[self.starts[event] : self.starts[event + 1]]]
 
-    def events_of(self, wish: int) -> npt.NDArray[np.intp]:
-        """The events that one wish matches."""
-        return np.searchsorted(self.starts, np.flatnonzero(self.wanted == wish), side="right") - 1
+    def events_of(self, interest: int) -> npt.NDArray[np.intp]:
+        """The events that one interest matches."""
+        return np.searchsorted(self.starts, np.flatnonzero(self.wanted == interest), side="right") - 1
 
 
 def run(
@@ -70,9 +70,9 @@ def run(
 ) -> Outcome:
     """Match the bundled flights and show what came of it; `own_filter` is one more, of the subscriber `you`."""
     flights = load_flights()
-    asked = wishes(flights, subscribers, seed)
+    asked = interests(flights, subscribers, seed)
     if own_filter is not None:
-        asked.append(Wish(YOU, "own", own_filter))
+        asked.append(Interest(YOU, "own", own_filter))
     _show_loaded(console, flights, asked)
     outcome = match_flights(console, flights, asked)
     _show_rate(console, outcome)
@@ -83,13 +83,14 @@ def run(
     return outcome
 
 
-def match_flights(console: Console, flights: pa.Table, asked: list[Wish]) -> Outcome:
+def match_flights(console: Console, flights: pa.Table, asked: list[Interest]) -> Outcome:
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console) as progress:
         compiling = progress.add_task("compiling filters", total=None)
         started = time.perf_counter()
         subscriptions = [
-            tidings.Subscription(id=wish.id, filter=wish.filter, subscriber=wish.subscriber) for wish in asked
+            tidings.Subscription(id=interest.id, filter=interest.filter, subscriber=interest.subscriber)
+            for interest in asked
         ]
         matcher = tidings.Matcher(subscriptions, infer_domain(flights, name="flights"))
         compiled = time.perf_counter()
@@ -110,7 +111,7 @@ def match_flights(console: Console, flights: pa.Table, asked: list[Wish]) -> Out
     )
 
 
-def _show_loaded(console: Console, flights: pa.Table, asked: list[Wish]) -> None:
+def _show_loaded(console: Console, flights: pa.Table, asked: list[Interest]) -> None:
     cancelled = flights["dep_delay"].null_count
     console.print(
         f"[bold]Tidings[/]: an event and the subscriptions it satisfies meet.\n\n"
@@ -119,8 +120,8 @@ def _show_loaded(console: Console, flights: pa.Table, asked: list[Wish]) -> None
         f"Subscriptions  {len(asked):,}, each a filter in SQL, such as those of",
         highlight=False,
     )
-    for wish in sorted(_one_of_each_purpose(asked), key=lambda wish: len(wish.filter))[:3]:
-        console.print(_indented(f"{wish.id:<26} {wish.filter}"))
+    for interest in sorted(_one_of_each_purpose(asked), key=lambda interest: len(interest.filter))[:3]:
+        console.print(_indented(f"{interest.id:<26} {interest.filter}"))
     console.print()
 
 
@@ -128,9 +129,9 @@ def _show_rate(console: Console, outcome: Outcome) -> None:
     events, pairs = outcome.flights.num_rows, len(outcome.wanted)
     unmatched = int(np.count_nonzero(np.diff(outcome.starts) == 0))
     console.print(
-        f"\nMatched {events:,} flights × {len(outcome.wishes):,} filters in {outcome.match_seconds:.1f} s, "
+        f"\nMatched {events:,} flights × {len(outcome.interests):,} filters in {outcome.match_seconds:.1f} s, "
         f"after {outcome.compile_seconds:.1f} s of compiling:\n"
-        f"[bold]{events / outcome.match_seconds:,.0f} flights/s[/] against {len(outcome.wishes):,} filters, "
+        f"[bold]{events / outcome.match_seconds:,.0f} flights/s[/] against {len(outcome.interests):,} filters, "
         f"on this machine.\n"
         f"{pairs:,} matches, {pairs / events:.1f} a flight; nobody wanted {unmatched:,} flights.\n",
         highlight=False,
@@ -144,22 +145,22 @@ def _show_subscribers(console: Console, outcome: Outcome) -> None:
     table.add_column("matches", justify="right")
     table.add_column("for example", ratio=2)
     counts = outcome.counts
-    for wish in _shown_wishes(outcome):
-        position = outcome.wishes.index(wish)
+    for interest in _shown_wishes(outcome):
+        position = outcome.interests.index(interest)
         example = _flight(outcome, int(outcome.events_of(position)[0])) if counts[position] else "none"
-        name = wish.subscriber.split("@")[0]
-        table.add_row(escape(name), escape(wish.filter), f"{counts[position]:,}", escape(example))
+        name = interest.subscriber.split("@")[0]
+        table.add_row(escape(name), escape(interest.filter), f"{counts[position]:,}", escape(example))
     console.print(table)
 
 
-def _shown_wishes(outcome: Outcome) -> list[Wish]:
+def _shown_wishes(outcome: Outcome) -> list[Interest]:
     """The subscriber with the most matches for each purpose, the greediest first; before them the user's own."""
     counts = outcome.counts
     best: dict[str, int] = {}
     for position in np.argsort(-counts, kind="stable"):
-        best.setdefault(outcome.wishes[position].purpose, int(position))
+        best.setdefault(outcome.interests[position].purpose, int(position))
     own = best.pop("own", None)
-    return [outcome.wishes[position] for position in ([] if own is None else [own]) + list(best.values())]
+    return [outcome.interests[position] for position in ([] if own is None else [own]) + list(best.values())]
 
 
 def _show_events(console: Console, outcome: Outcome) -> None:
@@ -168,7 +169,7 @@ def _show_events(console: Console, outcome: Outcome) -> None:
     table.add_column("goes to", ratio=4)
     for event in _telling_events(outcome):
         wanting = outcome.wanting(event)
-        shown = ", ".join(wish.id for wish in wanting[:5])
+        shown = ", ".join(interest.id for interest in wanting[:5])
         more = f" and {len(wanting) - 5:,} more" if len(wanting) > 5 else ""
         table.add_row(escape(_flight(outcome, event)), escape(shown + more) or "nobody")
     console.print(table)
@@ -196,7 +197,9 @@ def _show_explanations(console: Console, outcome: Outcome) -> None:
     record, wanting = _record(outcome, latest), outcome.wanting(latest)
     console.print(f"[bold]Why, and why not: {escape(_flight(outcome, latest))}[/]\n", highlight=False)
     if wanting:
-        telling = max(wanting, key=lambda wish: (wish.purpose == "own", " OR " in wish.filter, len(wish.filter)))
+        telling = max(
+            wanting, key=lambda interest: (interest.purpose == "own", " OR " in interest.filter, len(interest.filter))
+        )
         _show_explanation(console, "A match:", outcome.matcher.explain(record, telling.id))
     for miss in outcome.matcher.nearest(record, limit=1):
         _show_explanation(console, "A near miss:", miss)
@@ -225,8 +228,8 @@ def _record(outcome: Outcome, event: int) -> dict[str, Any]:
     return record
 
 
-def _one_of_each_purpose(asked: list[Wish]) -> list[Wish]:
-    return list({wish.purpose: wish for wish in reversed(asked)}.values())
+def _one_of_each_purpose(asked: list[Interest]) -> list[Interest]:
+    return list({interest.purpose: interest for interest in reversed(asked)}.values())
 
 
 def _table(title: str) -> Table:

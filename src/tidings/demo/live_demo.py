@@ -1,24 +1,23 @@
-"""The demo on Spark: the flights come through the log, and the subscriptions change while they are matched.
+"""`tidings serve --demo`: a month of real flights through a running service, while subscriptions come and go.
 
-`run` publishes a month of flights in a fast motion, has a stream match them into a store of notifications, changes
-subscriptions all the while, and shows what comes of it; it needs no server, and ends by itself.
+Everything goes over HTTP, as it would from another machine: the domain, a few thousand subscriptions, the flights and
+what is delivered. Runs in a thread of its own until it is stopped.
 """
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import datetime
 from random import Random
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
@@ -26,235 +25,178 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tidings import pipeline
-from tidings.demo.batch_demo import YOU
+from tidings.client import Client, ServiceError
 from tidings.demo.flights import in_a_line, load_flights
-from tidings.demo.people import Wish, wishes
-from tidings.model.domain import Domain
-from tidings.model.event import read_events
+from tidings.demo.people import Interest, interests
+from tidings.errors import TidingsError
 from tidings.model.infer import infer_domain
-from tidings.store.log.log_writer import Log
-from tidings.store.mailboxes.notifications import LOG, Notifications
-from tidings.systems.interface import REPLICATED
 
-SECONDS = 25.0  # that the month takes
-APPENDS_PER_SECOND = 20
-CHANGES_PER_SECOND = 2
-CHANGED = 25  # subscriptions, at a time: so many come, and as many go
-WARM_UP = 100  # flights before the clock starts
-SHOWN = 8  # subscribers in the table
-LOOK_SECONDS = 0.02
+DOMAIN = "flights"
+SUBSCRIBERS = 3000
+SEED = 2013
+SUBSCRIBING = 8  # threads
+FLIGHTS_PER_SECOND = 200
+REQUESTS_PER_SECOND = 10
+CHANGES_PER_SECOND = 2  # of each, one subscription comes and one goes
+SHOWN = 8  # subscriptions in the table, which stay
+PULL_SECONDS = 1.0
 SHOW_SECONDS = 0.25
+STOP_SECONDS = 5.0
+SENT_KEPT = 10 * FLIGHTS_PER_SECOND
+DELAYS_KEPT = 2_000
 
 
 @dataclass
 class Progress:
-    """What has happened so far; times are in seconds since 1970."""
+    """What has happened so far."""
 
-    flights: pa.Table
-    shown: list[Wish]  # of some who stay
-    appended: list[tuple[float, int]] = field(default_factory=list)  # when an append was called, and its last position
-    reached: list[tuple[float, int]] = field(default_factory=list)  # when the store was seen to have come to which
-    changed: int = 0  # subscriptions that came or went
-    version: int = 1
-    matches: int = 0
-    mailboxes: dict[str, list[int]] = field(
-        default_factory=dict
-    )  # of those who are shown: the flights they were told of
-    ended: threading.Event = field(default_factory=threading.Event)
+    shown: list[Interest]
+    subscribed: int = 0
+    changed: int = 0
+    positions: list[int] = field(default_factory=list)  # of the flights, in the order of their publication
+    sent: dict[int, float] = field(default_factory=dict)  # when the most recent flights were sent, by position
+    received: dict[str, list[int]] = field(default_factory=dict)  # positions, by the id of a shown subscription
+    last: dict[str, str] = field(default_factory=dict)
+    delays: deque[float] = field(default_factory=lambda: deque(maxlen=DELAYS_KEPT))
+    problem: str | None = None
 
-    @property
-    def published(self) -> int:
-        return self.appended[-1][1] + 1 if self.appended else 0
-
-    @property
-    def matched(self) -> int:
-        return self.reached[-1][1] + 1 if self.reached else 0
-
-    def latencies(self) -> Any:
-        """Of every append whose flights are in the store."""
-        if not self.reached or not self.appended:
-            return np.empty(0)
-        called, last = (np.array(column) for column in zip(*self.appended, strict=True))
-        when, position = (np.array(column) for column in zip(*self.reached, strict=True))
-        done = last <= position[-1]
-        return when[np.searchsorted(position, last[done])] - called[done]
+    def delay(self) -> str:
+        if not self.delays:
+            return "…"
+        half, most = np.percentile(list(self.delays), [50, 99])
+        return f"half within {half:.2f} s, 99 of 100 within {most:.2f} s"
 
 
-def run(
-    console: Console, *, subscribers: int, seed: int, own_filter: str | None = None, seconds: float = SECONDS
-) -> Progress:
-    """Publish, match, change and show; then sum up."""
-    flights = load_flights()
-    domain = infer_domain(flights, name="flights")
-    asked = wishes(flights, 2 * subscribers, seed)
-    here, waiting = asked[:subscribers], asked[subscribers:]
-    if own_filter is not None:
-        here.insert(0, Wish(YOU, "own", own_filter))
-    progress = Progress(flights, list({wish.purpose: wish for wish in reversed(here)}.values())[::-1][:SHOWN])
-    _introduce(console, progress, subscribers)
-    with tempfile.TemporaryDirectory(prefix="tidings-demo-") as name, _spark(console) as spark:
-        folder = Path(name)
-        with console.status(f"compiling {subscribers:,} subscriptions"):
-            table = spark.createDataFrame(_table(here))
-            pipeline.compile(table, folder / "index", domain=domain, placement=REPLICATED, sample=flights)
-        with (
-            Log(folder / "log") as log,
-            pipeline.stream(
-                pipeline.LogEvents(folder / "log", domain), folder / "index", pipeline.StoreSink(folder / "told"),
-                checkpoint=folder / "query", trigger=0,
-            ) as running,
-            Notifications(folder / "told") as told,
-        ):  # fmt: skip
-            watcher = _Watcher(running, told, progress)
-            with console.status("warming Spark up with the first flights"):
-                _append(log, progress, domain, 0, WARM_UP)
-                watcher.until(WARM_UP - 1)
-            progress.appended.clear()
-            progress.reached.clear()
-            with ThreadPoolExecutor(2) as pool:
-                others = [
-                    pool.submit(_publish, log, progress, domain, seconds),
-                    pool.submit(_change, folder / "index", progress, here, waiting, Random(seed)),
+class LiveDemo:
+    """The demo against a running service. `client` is closed when the demo is stopped."""
+
+    def __init__(self, client: Client, console: Console, *, subscribers: int = SUBSCRIBERS) -> None:
+        self._client = client
+        self._console = console
+        self._flights = load_flights()
+        self._interests = interests(self._flights, subscribers, SEED)
+        shown = list({one.purpose: one for one in reversed(self._interests)}.values())[::-1][:SHOWN]
+        self.progress = Progress(shown)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tidings-demo", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+        self._client.close()
+
+    def _run(self) -> None:
+        with self._reporting():
+            self._client.put_domain(DOMAIN, infer_domain(self._flights, name=DOMAIN))
+            self._subscribe_all()
+            with ThreadPoolExecutor(SHOWN + 2) as pool, Live(self._picture(), console=self._console) as live:
+                tasks = [
+                    pool.submit(self._publish),
+                    pool.submit(self._change),
+                    *(pool.submit(self._receive, one) for one in self.progress.shown),
                 ]
-                try:
-                    with Live(_picture(progress), console=console, refresh_per_second=5, transient=True) as live:
-                        watcher.until(len(flights) - 1, others, lambda: live.update(_picture(progress)))
-                finally:
-                    progress.ended.set()
-    _sum_up(console, progress, subscribers)
-    return progress
+                while not self._stopped.wait(SHOW_SECONDS) and not any(task.done() for task in tasks):
+                    live.update(self._picture())
+                self._stopped.set()
+                live.update(self._picture())
+            for task in tasks:
+                task.result()
 
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except TidingsError as error:
+            if not self._stopped.is_set():  # else the service itself is stopping
+                self.progress.problem = str(error)
+                self._console.print(f"the demo has ended: {error}", markup=False, highlight=False)
 
-# ---------------------------------------------------------------------- what goes on
+    # ------------------------------------------------------------------ publishers and subscribers
 
+    def _subscribe_all(self) -> None:
+        with self._console.status("subscribing") as line, ThreadPoolExecutor(SUBSCRIBING) as pool:
+            for done, _ in enumerate(pool.map(self._subscribe, self._interests), start=1):
+                self.progress.subscribed = done
+                if done % 100 == 0:
+                    line.update(f"subscribing: {done:,} of {len(self._interests):,}")
 
-@contextmanager
-def _spark(console: Console) -> Iterator[Any]:
-    with console.status("starting Spark"):
-        spark = pipeline.session("local[2]", name="tidings demo")
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-def _table(asked: list[Wish]) -> pa.Table:
-    columns: dict[str, Any] = {"id": [wish.id for wish in asked], "filter": [wish.filter for wish in asked]}
-    return pa.table(columns)
-
-
-def _append(log: Log, progress: Progress, domain: Domain, start: int, count: int) -> None:
-    events = read_events(progress.flights.slice(start, count), domain)
-    called = time.time()
-    progress.appended.append((called, log.append(events)[-1]))
-
-
-def _publish(log: Log, progress: Progress, domain: Domain, seconds: float) -> None:
-    """The month in so many seconds, evenly."""
-    count = len(progress.flights)
-    size = max(1, round((count - WARM_UP) / seconds / APPENDS_PER_SECOND))
-    started = time.monotonic()
-    for number, start in enumerate(range(WARM_UP, count, size)):
-        if progress.ended.wait(max(0.0, started + number / APPENDS_PER_SECOND - time.monotonic())):
+    def _subscribe(self, one: Interest) -> None:
+        if self._stopped.is_set():
             return
-        _append(log, progress, domain, start, min(size, count - start))
+        try:
+            self._client.subscribe(DOMAIN, one.filter, id=id_of(one), labels={"purpose": one.purpose})
+        except ServiceError as error:
+            if error.status != 409:  # it exists since an earlier run
+                raise
+
+    def _publish(self) -> None:
+        """Publish the month again and again, at an even pace."""
+        size = FLIGHTS_PER_SECOND // REQUESTS_PER_SECOND
+        due = time.monotonic()
+        while not self._stopped.is_set():
+            for start in range(0, len(self._flights), size):
+                if self._stopped.wait(max(0.0, due - time.monotonic())):
+                    return
+                due = max(due + 1 / REQUESTS_PER_SECOND, time.monotonic() - 1)
+                called = time.monotonic()
+                positions = self._client.publish_many(DOMAIN, self._flights.slice(start, size).to_pylist())
+                self.progress.positions += positions
+                self.progress.sent.update(dict.fromkeys(positions, called))
+                for position in list(self.progress.sent)[:-SENT_KEPT]:
+                    del self.progress.sent[position]
+
+    def _change(self) -> None:
+        """Delete a subscription and create it again, one after the other; those that are shown stay."""
+        random = Random(SEED)
+        changing = [one for one in self._interests if one not in self.progress.shown]
+        while changing and not self._stopped.wait(1 / CHANGES_PER_SECOND):
+            one = random.choice(changing)
+            self._client.delete(id_of(one))
+            self._subscribe(one)
+            self.progress.changed += 1
+
+    def _receive(self, one: Interest) -> None:
+        id_ = id_of(one)
+        received = self.progress.received.setdefault(id_, [])
+        while not self._stopped.is_set():
+            pulled = self._client.pull(id_, limit=100, wait=PULL_SECONDS)
+            now = time.monotonic()
+            for notification in pulled.notifications:
+                received.append(notification.position)
+                if (sent := self.progress.sent.get(notification.position)) is not None:
+                    self.progress.delays.append(now - sent)
+            if pulled.cursor is not None and pulled.notifications:
+                self.progress.last[id_] = _line(pulled.notifications[-1].data)
+                self._client.ack(id_, pulled.cursor)
+
+    # ------------------------------------------------------------------ the table
+
+    def _picture(self) -> Group:
+        progress = self.progress
+        head = (
+            f"[bold]{len(progress.positions):,}[/] flights published against {progress.subscribed:,} subscriptions, "
+            f"{progress.changed:,} of them changed · publish to delivery: {progress.delay()} · Ctrl-C ends it"
+        )
+        table = Table(box=SIMPLE_HEAD, expand=True)
+        table.add_column("subscription", no_wrap=True)
+        table.add_column("filter", ratio=3)
+        table.add_column("received", justify="right")
+        table.add_column("last", ratio=2)
+        for one in progress.shown:
+            id_ = id_of(one)
+            received, last = len(progress.received.get(id_, ())), progress.last.get(id_, "")
+            table.add_row(escape(id_), escape(one.filter), f"{received:,}", escape(last))
+        return Group(Text.from_markup(head), table)
 
 
-def _change(index: Path, progress: Progress, here: list[Wish], waiting: list[Wish], random: Random) -> None:
-    """Some subscribe and as many leave, a few at a time; those who are shown stay."""
-    changes = pipeline.IndexChanges(index)
-    here = [wish for wish in here if wish not in progress.shown]
-    while not progress.ended.wait(1 / CHANGES_PER_SECOND) and progress.published < len(progress.flights):
-        coming = [waiting.pop(random.randrange(len(waiting))) for _ in range(min(CHANGED, len(waiting)))]
-        going = [here.pop(random.randrange(len(here))) for _ in coming]
-        changes.apply(upsert=_table(coming), remove=[wish.id for wish in going])
-        here += coming
-        waiting += going
-        progress.changed += len(coming) + len(going)
+def id_of(one: Interest) -> str:
+    """The subscription's id; a slash would have to be quoted in URLs."""
+    return one.id.replace("/", "-")
 
 
-class _Watcher:
-    """Looks into the store, as whoever delivers would."""
-
-    def __init__(self, running: pipeline.Stream, told: Notifications, progress: Progress) -> None:
-        self._running = running
-        self._told = told
-        self._progress = progress
-
-    def until(
-        self, position: int, others: Sequence[Future[None]] = (), shown: Callable[[], None] = lambda: None
-    ) -> None:
-        """Until the query has come to a position; raises what has made it, or one of the others, fail."""
-        progress, last, next_show = self._progress, -1, 0.0
-        while last < position:
-            now = time.time()
-            found = self._told.reached(self._running.query_id).get(LOG, -1)
-            if found > last:
-                last = found
-                progress.reached.append((now, found))
-            if now > next_show:
-                self._running.wait(0.001)
-                for other in others:
-                    if other.done():
-                        other.result()
-                self._look()
-                shown()
-                next_show = now + SHOW_SECONDS
-            time.sleep(LOOK_SECONDS)
-        self._look()
-
-    def _look(self) -> None:
-        status = self._running.status()
-        self._progress.version, self._progress.matches = status.version, status.matches
-        for wish in self._progress.shown:
-            held = self._progress.mailboxes.setdefault(wish.id, [])
-            held += self._told.positions_of(wish.id, after=held[-1] if held else -1)
-
-
-# ---------------------------------------------------------------------- what is shown
-
-
-def _introduce(console: Console, progress: Progress, subscribers: int) -> None:
-    console.print(
-        f"[bold]Tidings[/] on Spark: {len(progress.flights):,} flights of February 2013 from New York are appended to "
-        f"a durable log,\nand matched in micro-batches against {subscribers:,} subscriptions, of which "
-        f"{2 * CHANGED * CHANGES_PER_SECOND} change every second.\n",
-        highlight=False,
-    )
-
-
-def _picture(progress: Progress) -> Group:
-    latencies = progress.latencies()[-5 * APPENDS_PER_SECOND :]
-    delay = f"{np.median(latencies):.2f} s" if len(latencies) else "…"
-    head = (
-        f"[bold]{progress.matched:,}[/] of {progress.published:,} published flights matched · "
-        f"[bold]{progress.matches:,}[/] notifications · log to store {delay} · "
-        f"subscriptions version {progress.version}, {progress.changed:,} changed"
-    )
-    table = Table(box=SIMPLE_HEAD, expand=True)
-    table.add_column("subscriber", no_wrap=True)
-    table.add_column("filter", ratio=3)
-    table.add_column("told of", justify="right")
-    table.add_column("last", ratio=2)
-    for wish in progress.shown:
-        held = progress.mailboxes.get(wish.id, [])
-        last = in_a_line(progress.flights.slice(held[-1], 1).to_pylist()[0]) if held else ""
-        table.add_row(escape(wish.subscriber.split("@")[0]), escape(wish.filter), f"{len(held):,}", escape(last))
-    return Group(Text.from_markup(head), table)
-
-
-def _sum_up(console: Console, progress: Progress, subscribers: int) -> None:
-    latencies = progress.latencies()
-    seconds = progress.reached[-1][0] - progress.appended[0][0]
-    flights = progress.matched - WARM_UP
-    console.print(_picture(progress).renderables[1])
-    console.print(
-        f"[bold]{flights:,} flights in {seconds:.1f} s: {flights / seconds:,.0f} flights/s[/], as fast as they were "
-        f"published, against {subscribers:,} subscriptions\n"
-        f"from the log to the store: half within [bold]{np.percentile(latencies, 50):.2f} s[/], "
-        f"99 of 100 within [bold]{np.percentile(latencies, 99):.2f} s[/]\n"
-        f"{progress.matches:,} notifications, each exactly once; {progress.changed:,} subscriptions came or went in "
-        f"{progress.version - 1} changes, and none waited for a restart",
-        highlight=False,
-    )
+def _line(data: dict[str, Any]) -> str:
+    return in_a_line({**data, "departure": datetime.fromisoformat(str(data["departure"]))})

@@ -14,8 +14,7 @@ from functools import cached_property, lru_cache
 from random import Random
 from typing import Any, Protocol
 
-from lxml import etree
-
+from tidings.extras import LazyModule
 from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.dialects.xpath import DOMAIN as DOCUMENT_DOMAIN
 from tidings.filter.normal.filter_table import FilterTable
@@ -25,6 +24,8 @@ from tidings.systems.overlay import overlay_named
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Event
 from tidings.systems.statistics import statistics_of
+
+etree: Any = LazyModule("lxml.etree")
 
 SYMBOLS = ("ALPHA", "BETA", "DELTA", "GAMMA", "OMEGA", "SIGMA")
 FILTERS, EVENTS = 160, 120
@@ -145,7 +146,7 @@ class Feeds:
         self.content = Content(DOCUMENT_DOMAIN)
         self._matches: dict[tuple[str, str], bool] = {}
         self._trees = lru_cache(DOCUMENTS)(lambda body: etree.fromstring(json.loads(body).encode()).getroottree())
-        self._paths = lru_cache(QUERIES)(etree.XPath)
+        self._paths = lru_cache(QUERIES)(lambda path: etree.XPath(path))
 
     def matches(self, text: str, body: str) -> bool:
         key = (text, body)

@@ -7,3 +7,7 @@ sqlite_file   what all our SQLite files share: kind and format checked, durable 
 snapshot      copies several SQLite files as they are at one moment
 formats       the number of each format on the disk
 """
+
+from tidings.extras import require
+
+require("apsw", "sqlalchemy")

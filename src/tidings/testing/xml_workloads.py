@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from lxml import etree
 
+from tidings.extras import LazyModule
 from tidings.testing import real_data as data
 from tidings.testing.workloads import EVENT_SEED, SUBSCRIPTION_SEED
+
+etree: Any = LazyModule("lxml.etree")
 
 _TAGS, _FAN_OUT, _DEPTHS, _PATHS = 120, 6, (5, 8), 5
 _STEPS = (3, 7)

@@ -15,9 +15,10 @@ import threading
 from functools import lru_cache
 from typing import Any
 
-from lxml import etree
-
 from tidings.errors import EventError
+from tidings.extras import LazyModule
+
+etree: Any = LazyModule("lxml.etree")
 
 MAX_BYTES = 8 << 20
 MAX_DEPTH = 256
@@ -36,11 +37,15 @@ class _Parsers(threading.local):
     """One of each to a thread: a parser has a lock."""
 
     def __init__(self) -> None:
-        self.declared = _parser(None)
-        self.utf8 = _parser("utf-8")
+        self._made: dict[str | None, Any] = {}
+
+    def of(self, encoding: str | None) -> Any:
+        if encoding not in self._made:
+            self._made[encoding] = _parser(encoding)
+        return self._made[encoding]
 
 
-def _parser(encoding: str | None) -> etree.XMLParser:
+def _parser(encoding: str | None) -> Any:
     return etree.XMLParser(
         encoding=encoding, resolve_entities=False, no_network=True, load_dtd=False, dtd_validation=False,
         attribute_defaults=False, huge_tree=False, recover=False, strip_cdata=True, collect_ids=False,
@@ -70,7 +75,7 @@ def parse_bytes(data: bytes, text: bool) -> Any:
     if _has_doctype(data):
         raise _doctype()
     try:
-        root = etree.fromstring(data, _parsers.utf8 if text else _parsers.declared)
+        root = etree.fromstring(data, _parsers.of("utf-8" if text else None))
     except etree.XMLSyntaxError as error:
         if "Excessive depth" in str(error) or "depth" in str(error).lower():
             raise too_deep() from None
@@ -105,7 +110,7 @@ def _doctype() -> EventError:
     return EventError("the document has a document type (<!DOCTYPE …>), which is refused; leave it out")
 
 
-def _reason(error: etree.XMLSyntaxError) -> str:
+def _reason(error: Any) -> str:
     return str(error.msg or error).strip()
 
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from lxml import etree
-
 from tidings.errors import EventError
+from tidings.extras import LazyModule
 from tidings.model.event import Reject
 from tidings.xml.document import MAX_BYTES, parse_document
+
+etree: Any = LazyModule("lxml.etree")
 
 MAX_SPLIT_ITEMS = 100_000
 MAX_TAGS = 500_000  # of a feed, counted before a tree is made of it

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from lxml import etree
-
+from tidings.extras import LazyModule
 from tidings.xml.document import TEXT, Nodes, parse_document
 from tidings.xml.path_parser import (
     AllOf,
@@ -28,6 +27,8 @@ from tidings.xml.path_parser import (
     number_of,
     parse_path,
 )
+
+etree: Any = LazyModule("lxml.etree")
 
 ROOT = -1  # the node above the root element
 
@@ -145,5 +146,5 @@ def selected_nodes(document: str | bytes, path: str) -> list[str]:
     return written
 
 
-def _written(element: etree._Element) -> str:
+def _written(element: Any) -> str:
     return str(etree.tostring(element, encoding="unicode", with_tail=False))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from ..history.judge import sql
 from . import damage
@@ -225,7 +225,7 @@ def poison(run: Run) -> None:
         {"symbol": 7, "price": 1}, {"symbol": "OIL", "price": "many"}, {"price": 1.5}, {"price": 2**63},
         {"symbol": {"nested": "OIL"}}, [[]], ["OIL"], 7, None, {"specversion": "1.0", "data": {"price": 1}},
     ]  # fmt: skip
-    with run.fault("poison events and filters", bound_seconds=GATEWAY_BOUND), httpx.Client(trust_env=False) as http:
+    with run.fault("poison events and filters", bound_seconds=GATEWAY_BOUND), httpx2.Client(trust_env=False) as http:
         token = {"authorization": f"Bearer {run.served.token_file.read_text().strip()}"}
         at = f"{run.served.url}/v1/domains/{DOMAIN}/events"
         for event in events:

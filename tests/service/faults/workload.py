@@ -15,10 +15,10 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-import httpx
+import httpx2
 
-from tidings.client import Client, Notification, Retries, ServiceError, Subscription, UnreachableError
-from tidings.client.answers import notification_of
+from tidings.client import Client, Notification, Retries, ServiceError, SubscriptionState, UnreachableError
+from tidings.client.responses import notification_of
 from tidings.client.server_sent import Parser
 
 from ..history.judge import Predicate, sql
@@ -281,7 +281,7 @@ class Streamer(Worker):
                     self._last = str(one.position)
                     if self.stopped.is_set() or self._stalled() or number == self._hang_up_after:
                         return
-            except (ServiceError, UnreachableError, httpx.HTTPError) as error:
+            except (ServiceError, UnreachableError, httpx2.HTTPError) as error:
                 if isinstance(error, ServiceError) and error.status == 404:
                     self.stopped.set()  # it was deleted
                 self.stopped.wait(PAUSE_SECONDS)
@@ -311,7 +311,7 @@ def unacknowledged(client: Client, subscription: str) -> Generator[Notification,
     """A stream as curl has it."""
     path = f"/v1/subscriptions/{subscription}/stream?ack=auto"
     parser = Parser()
-    with client._http.stream("GET", path, timeout=httpx.Timeout(10.0, read=60.0)) as answer:
+    with client._http.stream("GET", path, timeout=httpx2.Timeout(10.0, read=60.0)) as answer:
         if answer.status_code != 200:
             raise ServiceError(answer.status_code, "no stream")
         for piece in answer.iter_bytes():
@@ -394,7 +394,7 @@ class Subscriber:
         filter: str | None = None,
     ) -> bool:  # fmt: skip
         sent = now()
-        answer: Subscription | None = None
+        answer: SubscriptionState | None = None
         try:
             answer = work()
             outcome: Outcome = "acked"

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
@@ -44,7 +44,7 @@ def put(gateway: Gateway, form: dict[str, Any], name: str = "stocks") -> int:
     return answer_to(gateway, form, name).status_code
 
 
-def answer_to(gateway: Gateway, form: dict[str, Any], name: str = "stocks") -> httpx.Response:
+def answer_to(gateway: Gateway, form: dict[str, Any], name: str = "stocks") -> httpx2.Response:
     with gateway.client_of(gateway.token) as client:
         return client.put(f"/v1/domains/{name}", json=form, timeout=60)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from tests.waiting import LAST_RESORT_SECONDS, until
 
@@ -46,7 +46,7 @@ class Process:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE)
         until(self._listens)
         token = (self.data / "token").read_text().strip()
-        self.client = httpx.Client(
+        self.client = httpx2.Client(
             base_url=f"http://127.0.0.1:{self.port}",
             headers={"Authorization": f"Bearer {token}"},
             timeout=LAST_RESORT_SECONDS,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import httpx
+import httpx2
 
 HELD_SECONDS = 15.0
 
@@ -27,7 +27,7 @@ class Attacker:
     held: list[socket.socket] = field(default_factory=list)
 
     def request(self, method: str, path: str, content: bytes, kind: str = "application/json", **headers: str) -> int:
-        with contextlib.suppress(httpx.HTTPError), httpx.Client(trust_env=False, timeout=60) as http:
+        with contextlib.suppress(httpx2.HTTPError), httpx2.Client(trust_env=False, timeout=60) as http:
             url = f"http://127.0.0.1:{self.port}{path}"
             given = {"authorization": f"Bearer {self.token}", "content-type": kind, **headers}
             return http.request(method, url, content=content, headers=given).status_code

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx
+import httpx2
 
 from tidings.client import Client, ServiceError, UnreachableError
 
@@ -39,7 +39,7 @@ FOREIGN = 409  # a status that says that something else is there
 class Sender(Publisher):
     """Publishes to one domain what it is given to, in order."""
 
-    def __init__(self, name: str, client: Client, writer: Writer, *, tenant: str, domain: str, http: httpx.Client):
+    def __init__(self, name: str, client: Client, writer: Writer, *, tenant: str, domain: str, http: httpx2.Client):
         super().__init__(name, client, writer, tenant=tenant)
         self.domain = domain
         self.waiting: queue.Queue[Action] = queue.Queue()
@@ -96,9 +96,9 @@ class Sender(Publisher):
                 f"/v1/domains/{self.domain}/events", content=post.body,
                 headers={"content-type": post.kind, **post.headers},
             )  # fmt: skip
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise UnreachableError(str(self._http.base_url), str(error), sent=False) from None
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise UnreachableError(str(self._http.base_url), str(error), sent=True) from None
         if answer.status_code != 200:
             raise ServiceError(answer.status_code, answer.text[:300])
@@ -142,7 +142,7 @@ class World(Run):
     broken: list[Fault] = field(default_factory=list)
     disk: Path | None = None
     jumped: bool = False  # the clock has, at some time
-    _https: dict[str, httpx.Client] = field(default_factory=dict)
+    _https: dict[str, httpx2.Client] = field(default_factory=dict)
     _domains: set[tuple[str, str]] = field(default_factory=set)
 
     # -- carrying out ------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class World(Run):
         """By hand: the client would refuse to read a domain that the service should not have taken."""
         try:
             answer = self.http(tenant).put(f"/v1/domains/{domain}", json={"attributes": attributes})
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise UnreachableError(self.served.url, str(error), sent=True) from None
         if answer.status_code not in (200, 201):
             raise ServiceError(answer.status_code, answer.text[:300])
@@ -205,11 +205,11 @@ class World(Run):
             sender.start()
         return self.senders[key]
 
-    def http(self, tenant: str) -> httpx.Client:
+    def http(self, tenant: str) -> httpx2.Client:
         """A tenant's connections, for what the client does not send."""
         if tenant not in self._https:
             headers = {"authorization": f"Bearer {self.tokens[tenant]}"}
-            self._https[tenant] = httpx.Client(base_url=self.served.url, headers=headers, timeout=30, trust_env=False)
+            self._https[tenant] = httpx2.Client(base_url=self.served.url, headers=headers, timeout=30, trust_env=False)
         return self._https[tenant]
 
     # -- subscriptions -----------------------------------------------------------------------------

@@ -56,8 +56,8 @@ def test_a_range_of_prices_is_held_at_each_of_its_39_values() -> None:
 @pytest.mark.parametrize("placement", [chord, opchord])
 def test_the_event_of_figure_1_matches_subscription_1_of_figure_2_in_3_lists_and_not_2(placement: Any) -> None:
     filters, events = compile_filters(FIGURE_2, STOCKS), stocks_event()
-    wishes = {"values_max": 2001} if placement is chord else {"empirical": False}
-    view = placement.adapt(statistics_of(filters, events), partitions=8, **wishes)
+    interests = {"values_max": 2001} if placement is chord else {"empirical": False}
+    view = placement.adapt(statistics_of(filters, events), partitions=8, **interests)
     assert meet(filters, events, view).pairs == [(0, 0)]
     placed = place(filters, view)
     lists = {int(row): set() for row in (0, 1)}

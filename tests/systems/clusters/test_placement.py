@@ -35,7 +35,7 @@ RESOURCES = Domain(
 FIGURE_2 = "capacity BETWEEN 50 AND 85 AND cost BETWEEN 550 AND 650 AND reputation = 5"
 
 
-def wishes(count: int, seed: int, *, spots: int = 0) -> list[str]:
+def interests(count: int, seed: int, *, spots: int = 0) -> list[str]:
     rng = np.random.default_rng(seed)
     hot = rng.random((max(1, spots), 3))
     texts = []
@@ -60,7 +60,7 @@ def offers(count: int, seed: int, *, share: float = 1.0) -> Any:
 
 
 def test_figure_2_is_held_by_the_clusters_that_it_intersects_and_an_offer_in_it_finds_it() -> None:
-    filters = compile_filters([FIGURE_2, *wishes(200, 1, spots=3)], RESOURCES)
+    filters = compile_filters([FIGURE_2, *interests(200, 1, spots=3)], RESOURCES)
     view = clusters.adapt(statistics_of(filters, offers(500, 2)), partitions=4, clusters=8)
     lows, highs = clusters.boxes_in(filters, view.paths, view.edges)
     meets = ((view.lows <= highs[0]) & (view.highs >= lows[0])).all(axis=1)
@@ -85,7 +85,7 @@ def test_mgm_chooses_the_smallest_of_the_groups_that_contain_an_event() -> None:
 
 @pytest.mark.parametrize("method", ["merged", "cut", "kmeans"])
 def test_every_way_of_clustering_covers_what_it_was_made_of(method: Any) -> None:
-    filters, events = compile_filters(wishes(300, 3, spots=5), RESOURCES), offers(200, 4)
+    filters, events = compile_filters(interests(300, 3, spots=5), RESOURCES), offers(200, 4)
     view = clusters.adapt(statistics_of(filters, events), partitions=3, clusters=10, method=method, mode="paper")
     assert quality(filters, events, view).false_negatives == 0
     lows, highs = clusters.boxes_in(filters, view.paths, view.edges)
@@ -154,8 +154,8 @@ def test_the_tree_of_boxes_finds_what_a_scan_finds() -> None:
 
 
 def test_as_the_paper_has_it_newcomers_that_only_overlap_lose_events_and_a_cluster_of_their_own_mends_it() -> None:
-    before = compile_filters([text for text in wishes(200, 9) if int(text.split()[2]) < 50], RESOURCES)
-    after = compile_filters(wishes(300, 10), RESOURCES)
+    before = compile_filters([text for text in interests(200, 9) if int(text.split()[2]) < 50], RESOURCES)
+    after = compile_filters(interests(300, 10), RESOURCES)
     events = offers(400, 11)
     made = clusters.adapt(statistics_of(before, events), partitions=2, clusters=6, mode="paper")
     lost = quality(after, events, made).false_negatives
@@ -170,8 +170,8 @@ def test_as_the_paper_has_it_newcomers_that_only_overlap_lose_events_and_a_clust
 
 
 def test_groups_are_made_anew_only_where_the_test_of_costs_says_so_with_fewer_groups_if_need_be() -> None:
-    before = compile_filters(wishes(100, 12, spots=2), RESOURCES)
-    drifted, events = compile_filters(wishes(300, 13), RESOURCES), offers(400, 14)
+    before = compile_filters(interests(100, 12, spots=2), RESOURCES)
+    drifted, events = compile_filters(interests(300, 13), RESOURCES), offers(400, 14)
     made = clusters.adapt(statistics_of(before, events), partitions=2, clusters=6, mode="paper")
     known = statistics_of(drifted, events)
     lost = quality(drifted, events, made).false_negatives
@@ -189,7 +189,7 @@ def test_groups_are_made_anew_only_where_the_test_of_costs_says_so_with_fewer_gr
 
 
 def test_a_change_of_view_moves_only_the_difference() -> None:
-    filters, events = compile_filters(wishes(200, 15), RESOURCES), offers(200, 16)
+    filters, events = compile_filters(interests(200, 15), RESOURCES), offers(200, 16)
     view = clusters.adapt(statistics_of(filters, events), partitions=2, clusters=6)
     same = change(filters, view, replace(view, epoch=1))
     assert (len(same.added), len(same.dropped), same.kept) == (0, 0, len(place(filters, view)))
@@ -198,7 +198,7 @@ def test_a_change_of_view_moves_only_the_difference() -> None:
 
 
 def test_topics_are_those_of_domain_epoch_and_centroid() -> None:
-    filters = compile_filters(wishes(100, 17), RESOURCES)
+    filters = compile_filters(interests(100, 17), RESOURCES)
     view = clusters.adapt(statistics_of(filters), partitions=2, clusters=5)
     every = np.concatenate([topics(view, "a"), topics(view, "b"), topics(replace(view, epoch=1), "a")])
     assert len(set(every.tolist())) == 3 * view.count

@@ -62,9 +62,9 @@ def test_computers_are_found_at_the_digests_and_few_others_are_met() -> None:
     assert found.candidates < 0.25 * every.candidates
 
 
-def made(texts: list[str], records: list[dict[str, Any]], **wishes: Any) -> tuple[Any, Any, digests.View]:
+def made(texts: list[str], records: list[dict[str, Any]], **interests: Any) -> tuple[Any, Any, digests.View]:
     filters, events = compile_filters(texts, STOCKS), read_events(records, STOCKS)
-    return filters, events, digests.adapt(statistics_of(filters, events), partitions=2, **wishes)
+    return filters, events, digests.adapt(statistics_of(filters, events), partitions=2, **interests)
 
 
 STOCKS = Domain("stocks", [Attribute("s", "string"), Attribute("x", "double"), Attribute("n", "int")])

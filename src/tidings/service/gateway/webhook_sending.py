@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-import httpcore
+import httpcore2
 from standardwebhooks import Webhook
 
 from tidings.service.gateway.gateway_settings import WebhookSettings
@@ -124,7 +124,7 @@ class Sender:
     def __init__(self, settings: WebhookSettings, *, dev_webhooks: bool) -> None:
         self._settings = settings
         resolver = Resolver(seconds=settings.lookup_seconds, at_once=settings.at_once, dev_webhooks=dev_webhooks)
-        self._pool = httpcore.AsyncConnectionPool(
+        self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl.create_default_context(),
             max_connections=settings.at_once,
             max_keepalive_connections=settings.at_once,
@@ -146,11 +146,11 @@ class Sender:
                 return await self._post(url, _headers(secrets, message, body), body.encode())
         except TimeoutError:
             return Outcome(None, f"no answer within {self._settings.timeout_seconds:g} s")
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
             return Outcome(None, str(error) or type(error).__name__)
         except (OSError, ssl.SSLError) as error:
             return Outcome(None, str(error))
-        except (httpcore.UnsupportedProtocol, httpcore.ConnectionNotAvailable) as error:
+        except (httpcore2.UnsupportedProtocol, httpcore2.ConnectionNotAvailable) as error:
             return Outcome(None, str(error) or type(error).__name__)
 
     async def _post(self, url: str, headers: list[tuple[str, str]], body: bytes) -> Outcome:
@@ -165,7 +165,7 @@ class Sender:
                         size += len(piece)
                         if size > self._settings.max_answer_bytes:
                             break
-            except (TimeoutError, httpcore.NetworkError, httpcore.ProtocolError):
+            except (TimeoutError, httpcore2.NetworkError, httpcore2.ProtocolError):
                 pass
             return outcome
 
@@ -205,12 +205,12 @@ def _headers(secrets: Sequence[str], message: str, body: str) -> list[tuple[str,
     ]
 
 
-class _Pinned(httpcore.AsyncNetworkBackend):
+class _Pinned(httpcore2.AsyncNetworkBackend):
     """Connects to the very address that was looked at: a name that is asked twice may lead elsewhere."""
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
-        self._backend = httpcore.AnyIOBackend()
+        self._backend = httpcore2.AnyIOBackend()
 
     async def connect_tcp(
         self,
@@ -218,14 +218,14 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         port: int,
         timeout: float | None = None,
         local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
         addresses = await self._resolver.addresses(host, port, who=_who.get())
         failed: Exception | None = None
         for address in addresses[:4]:
             try:
                 return await self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failed = error
         assert failed is not None
         raise failed

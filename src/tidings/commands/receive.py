@@ -1,4 +1,4 @@
-"""`tidings tail`: watch notifications arrive, of a subscription or of a filter that is tried out."""
+"""`tidings pull` and `tidings tail`: take notifications that wait, or watch them arrive."""
 
 from __future__ import annotations
 
@@ -12,13 +12,57 @@ from rich.console import Console
 from rich.text import Text
 
 from tidings.commands.connection import TokenFile, Url, about_filter, as_line, connected
-from tidings.commands.pull import line_of
 from tidings.errors import TidingsError
 
 if TYPE_CHECKING:
     from tidings.client import Client, Notification
 
-KEPT = dt.timedelta(hours=1)  # a filter that is tried out, should nobody be left to remove it
+KEPT = dt.timedelta(hours=1)  # how long a filter that is tried out stays if its removal fails
+
+
+def pull(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The subscription's id.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most this many in one request.")] = 100,
+    wait: Annotated[float, typer.Option("--wait", min=0, max=60, help="Seconds to wait for a first one.")] = 0.0,
+    ack: Annotated[
+        bool, typer.Option("--ack/--no-ack", help="Acknowledge them, so that they do not come again.")
+    ] = True,
+    everything: Annotated[bool, typer.Option("--all", help="Repeat until nothing waits.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Repeat until Ctrl-C.")] = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Print what waits for a subscription, and acknowledge it.
+
+    Each notification is a line of JSON: {"position": …, "event": …}.
+
+    \b
+      tidings pull dear
+      tidings pull dear --follow | jq .event.data
+      tidings pull dear --no-ack --limit 5
+    """
+    if (everything or follow) and not ack:
+        raise typer.BadParameter("--no-ack would bring the same ones for ever; leave out --all and --follow")
+    with connected(url, token_file, patient=follow) as client:
+        if everything or follow:
+            try:
+                for notification in client.notifications(id, limit=limit, wait=max(wait, 20.0), follow=follow):
+                    typer.echo(line_of(notification))
+            except KeyboardInterrupt:
+                return
+        else:
+            pulled = client.pull(id, limit=limit, wait=wait)
+            for notification in pulled.notifications:
+                typer.echo(line_of(notification))
+            if ack and pulled.notifications and pulled.cursor is not None:
+                client.ack(id, pulled.cursor)
+            if not pulled.notifications:
+                typer.echo("nothing waits", err=True)
+
+
+def line_of(notification: Notification) -> str:
+    what = {"event": notification.event} if notification.nodes is None else {"nodes": list(notification.nodes)}
+    return as_line({"position": notification.position, **what})
 
 
 def tail(
@@ -26,12 +70,14 @@ def tail(
     filter: Annotated[
         str | None, typer.Argument(metavar="FILTER", help="Watch what this filter gets, without keeping it.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this many.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Lines of JSON, even to a terminal.")] = False,
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Show notifications as they come, until Ctrl-C. Those of a subscription are acknowledged when they are shown.
+    """Show notifications as they arrive, until Ctrl-C.
+
+    Those of a subscription are acknowledged once they are shown.
 
     \b
       tidings tail dear
