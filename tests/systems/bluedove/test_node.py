@@ -18,6 +18,7 @@ from tidings.systems.bluedove.laws import OneOwner, Tiles, placed_at_rest
 from tidings.systems.bluedove.matcher_node import MatcherSettings
 from tidings.systems.bluedove.messages import Copy, Handover, LoadReport, Match, Placed, TableNews
 from tidings.systems.bluedove.node import BlueDoveNode, BlueDoveSettings
+from tidings.systems.bluedove.placement import undivided
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
 from tidings.systems.overlay import MemoryLog
 from tidings.systems.protocols.content import Content
@@ -30,7 +31,7 @@ A, B, C, D, E, F = range(1, 7)
 
 
 def along(domain: Domain) -> Dimensions:
-    return Dimensions(tuple((attribute.name,) for attribute in domain.attributes), Content(domain))
+    return Dimensions(undivided(tuple((attribute.name,) for attribute in domain.attributes)), Content(domain))
 
 
 def cut_at(dimensions: Dimensions, cuts: Sequence[Sequence[float]], owners: Sequence[int]) -> list[Edge]:

@@ -12,12 +12,15 @@ subscriber's dispatcher tells once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from random import Random
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from tidings.errors import DomainError, SubscriptionError
+from tidings.model.domain import path_text
+from tidings.systems.bluedove import placement
 from tidings.systems.bluedove.matcher_node import Matcher, MatcherSettings
 from tidings.systems.bluedove.messages import (
     MESSAGES,
@@ -434,14 +437,11 @@ class BlueDoveNode(Matcher):
     }
 
 
-DIMENSIONS_MOST = 4  # by which nodes place
-
-
 def _ground(content: Content, settings: BlueDoveSettings) -> Dimensions:
     paths = tuple(path for path, type_ in content.domain.leaves.items() if has_places(type_) and type_.name != "string")
     if not paths:
         raise DomainError(f"domain '{content.domain.name}': BlueDove needs an attribute of numbers or times")
-    return Dimensions(paths[:DIMENSIONS_MOST], content)
+    return Dimensions(placement.undivided(paths[: placement.DIMENSIONS_MAX]), content)
 
 
 def _make(kind: type[BlueDoveNode], start: Start[Dimensions, BlueDoveSettings]) -> BlueDoveNode:
@@ -449,17 +449,30 @@ def _make(kind: type[BlueDoveNode], start: Start[Dimensions, BlueDoveSettings]) 
 
 
 def seat(nodes: Sequence[BlueDoveNode]) -> None:
-    """Everybody knows everybody; each dimension is cut where as many events lie in each part."""
+    """Seats nodes that know each other, with the segments of a View for as many matchers."""
     dimensions = nodes[0].dimensions
     owners = sorted(node.id for node in nodes if node.is_matcher)
-    edges = [
-        Edge(d, low, 0, owners[(number + d) % len(owners)], True, False)
-        for d, path in enumerate(dimensions.paths)
-        for number, low in enumerate((BEGINNING, *dimensions.cuts(path, len(owners))))
-    ]
+    edges = _edges(dimensions, len(owners))
     for node in nodes:
         node.seat(nodes)
-        node.seat_segments(edges)
+        node.seat_segments([edge._replace(owner=owners[edge.owner]) for edge in edges])
+
+
+@lru_cache
+def _edges(dimensions: Dimensions, matchers: int) -> list[Edge]:
+    """Returns the segments of a View as nodes know them, each owned by a number."""
+    names = [path_text(path) for path in dimensions.paths]
+    statistics = dimensions.content.statistics
+    view = placement.adapt(
+        statistics, partitions=matchers, dimensions=names, segments=max(2, matchers), matchers=matchers
+    )
+    found = []
+    for dimension, path in enumerate(dimensions.paths):
+        at = view.paths.index(path)
+        assigned = view.assignment[view.bases[at] : view.bases[at + 1]].tolist()
+        lows = (BEGINNING, *view.edges[at].tolist())
+        found += [Edge(dimension, low, 0, owner, True, False) for low, owner in zip(lows, assigned, strict=True)]
+    return found
 
 
 OVERLAY = Overlay(

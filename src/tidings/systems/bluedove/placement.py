@@ -23,8 +23,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tidings.filter.normal.filter_table import FilterTable
+from tidings.filter.normal.filter_table import FilterTable, Intervals
 from tidings.kernels.hashing import hash_numbers
+from tidings.matching.batch_columns import Mask
 from tidings.model.domain import Domain
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
@@ -166,6 +167,27 @@ def _at(rows: Numbers, channel: int) -> tuple[Numbers, Numbers]:
     return rows, np.full(len(rows), keys_at(channel, np.zeros(1, np.int64))[0])
 
 
+Span = tuple[int, int]  # the first place and the last
+
+
+def spans_of(filters: FilterTable, path: Path) -> tuple[tuple[Span, ...] | None, bool]:
+    """Returns where filters of numbers lie along a dimension, and whether NULL satisfies one; None for anywhere."""
+    intervals = filters.intervals.get(path)
+    if intervals is None or _is_anywhere(filters, intervals).any():
+        return None, True
+    spans = sorted(set(zip(intervals.lows.tolist(), intervals.highs.tolist(), strict=True)))
+    return tuple(spans), bool(len(intervals.null_boxes))
+
+
+def _is_anywhere(filters: FilterTable, intervals: Intervals) -> Mask:
+    """Returns which filters have a conjunction that may be anywhere in a dimension."""
+    free = np.ones(filters.boxes, bool)
+    free[intervals.constrained] = False
+    found = np.zeros(filters.count, bool)
+    found[filters.box_filter[free]] = True
+    return found
+
+
 def _segments_held(
     filters: FilterTable, path: Path, edges: Edges, view: View, dimension: int
 ) -> tuple[list[tuple[Numbers, Numbers]], np.typing.NDArray[np.bool_]]:
@@ -175,10 +197,7 @@ def _segments_held(
     intervals = filters.intervals.get(path)
     if intervals is None:
         return [], satisfiable
-    free = np.ones(filters.boxes, bool)
-    free[intervals.constrained] = False
-    waiting = satisfiable.copy()
-    waiting[filters.box_filter[free]] = False  # some conjunction of theirs is anywhere in this dimension
+    waiting = satisfiable & ~_is_anywhere(filters, intervals)
     first, last = interval_segments(intervals, edges)
     nulls = np.zeros(len(intervals.null_boxes), np.int64)
     first, last = np.concatenate([first, nulls]), np.concatenate([last, nulls])
@@ -345,6 +364,11 @@ def matchers_of_domains(loads: dict[str, float], matchers: int) -> dict[str, tup
         shares[neediest] += 1
     ends = np.cumsum(list(shares.values())).tolist()
     return {name: tuple(range(end - shares[name], end)) for name, end in zip(shares, ends, strict=True)}
+
+
+def undivided(paths: tuple[Path, ...]) -> View:
+    """Returns the View with one segment in each dimension: what a network begins with."""
+    return _uncosted(paths, tuple(np.empty(0, np.int64) for _ in paths), (), "adaptive")
 
 
 def _uncosted(paths: tuple[Path, ...], edges: tuple[Edges, ...], widths: tuple[int, ...], policy: Policy) -> View:

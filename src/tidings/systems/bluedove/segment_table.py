@@ -12,9 +12,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Annotated, NamedTuple, TypeAlias
 
-from tidings.filter.normal.value_sets import ValueSet, line, ordinal
+from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.normal.filter_table import FilterTable
+from tidings.model.event import read_events
+from tidings.model.event_json import parse_events
 from tidings.model.types import Path
-from tidings.systems.geometry.line_positions import edges_at_quantiles
+from tidings.systems.bluedove.placement import View, spans_of
+from tidings.systems.geometry.line_positions import bounds_in, event_places
 from tidings.systems.protocols.content import REMEMBERED, Content
 from tidings.systems.protocols.effects import Event, Id, Within
 from tidings.systems.protocols.ring_ids import hashed
@@ -118,41 +122,41 @@ def spans_touch(spans: Spans, low: int, high: int) -> bool:
 
 
 class Dimensions:
-    """The searchable dimensions, and where filters and events lie on them. NULL lies at the beginning."""
+    """The dimensions of a View, and where one filter or event lies on them. NULL lies at the beginning."""
 
-    def __init__(self, paths: tuple[Path, ...], content: Content) -> None:
-        self.paths = paths
+    def __init__(self, view: View, content: Content) -> None:
+        self.paths = view.paths
         self.content = content
-        self.count = len(paths)
+        self.count = len(view.paths)
         self.spans = lru_cache(REMEMBERED)(self._spans)
-        self.cuts = lru_cache(REMEMBERED)(self._cuts)
+        self.bounds = lru_cache(REMEMBERED)(self._bounds)
+        self._filters = lru_cache(REMEMBERED)(self._compiled)
+        self._places = lru_cache(REMEMBERED)(self._placed)
 
     def place(self, event: Event, dimension: int) -> int:
-        path = self.paths[dimension]
-        value = self.content.record(event).get(path)
-        return BEGINNING if value is None else int(ordinal(value, self.content.domain.leaves[path]))
+        """Returns where an event lies along a dimension."""
+        return self._places(event.body)[dimension]
+
+    def _placed(self, body: str) -> tuple[int, ...]:
+        batch = read_events(parse_events(body), self.content.domain)
+        found = [event_places(batch, path).all for path in self.paths]
+        return tuple(int(places[0]) if len(places) else BEGINNING for places in found)
+
+    def _compiled(self, text: str) -> FilterTable:
+        return compile_filters([text], self.content.domain, plans=False)
 
     def _spans(self, text: str) -> tuple[Spans, ...]:
-        boxes = self.content.interest(text).boxes
-        return tuple(self._along(path, [box.sets.get(path) for box in boxes]) for path in self.paths)
+        """Where a filter lies along each dimension: by the law that places it on Spark as well."""
+        return tuple(self._along(path, text) for path in self.paths)
 
-    def _along(self, path: Path, sets: list[ValueSet | None]) -> Spans:
-        first, last = line(self.content.domain.leaves[path])
-        spans: set[tuple[int, int]] = set()
-        for values in sets:
-            if values is None:
-                return WHOLE
-            if values.null:
-                spans.add((BEGINNING, BEGINNING + 1))
-            for low, high in values.intervals:
-                spans.add((BEGINNING + 1 if low == first else low, END if high == last else high))
-        return tuple(sorted(spans))
+    def _along(self, path: Path, text: str) -> Spans:
+        spans, null = spans_of(self._filters(text), path)
+        if spans is None:
+            return WHOLE
+        first: Spans = ((BEGINNING, BEGINNING + 1),) if null else ()
+        return (*first, *((low, high + 1) for low, high in spans))
 
-    def bounds(self, text: str, dimension: int) -> list[int]:
+    def _bounds(self, text: str, dimension: int) -> tuple[int, ...]:
         """The places at which a filter begins or ends along a dimension."""
-        return [place for span in self.spans(text)[dimension] for place in span if BEGINNING + 1 < place < END]
-
-    def _cuts(self, path: Path, segments: int) -> tuple[int, ...]:
-        """Where a dimension is cut for segments with as many events each."""
-        known = self.content.statistics.along(path).quantiles
-        return tuple(int(place) for place in edges_at_quantiles(known, segments))
+        filters, path = self._filters(text), self.paths[dimension]
+        return tuple(bounds_in(filters, path).tolist()) if path in filters.intervals else ()
