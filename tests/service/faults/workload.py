@@ -19,7 +19,7 @@ import httpx2
 
 from tidings.client import Client, Notification, Retries, ServiceError, SubscriptionState, UnreachableError
 from tidings.client.responses import notification_of
-from tidings.client.server_sent import Parser
+from tidings.client.server_sent import ServerSentParser
 
 from ..history.judge import Predicate, sql
 from ..history.records import Ack, Change, Delivery, Opened, Outcome, Publish, Writer, now
@@ -310,7 +310,7 @@ class Streamer(Worker):
 def unacknowledged(client: Client, subscription: str) -> Generator[Notification, None, None]:
     """A stream as curl has it."""
     path = f"/v1/subscriptions/{subscription}/stream?ack=auto"
-    parser = Parser()
+    parser = ServerSentParser()
     with client._http.stream("GET", path, timeout=httpx2.Timeout(10.0, read=60.0)) as answer:
         if answer.status_code != 200:
             raise ServiceError(answer.status_code, "no stream")
