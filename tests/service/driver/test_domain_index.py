@@ -17,6 +17,7 @@ from tidings.pipeline.build.index_directory import IndexDirectory
 from tidings.pipeline.sources.version_gate import read_covers
 from tidings.pipeline.streams.index_changes import IndexChanges
 from tidings.service.data.data_directory import DataDirectory
+from tidings.service.data.set_aside import SetAside
 from tidings.service.driver.domain_index import DomainIndex
 from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.store.formats import FormatError
@@ -137,6 +138,9 @@ def test_a_poison_filter_is_left_out_with_its_reason_and_stops_no_other(
     world.index.follow(world.row)
     assert world.numbers() == {right, *numbers} - {numbers[13]}
     assert "as a bug would" in world.index.rejected[numbers[13]]
+    noted = SetAside.read(world.files.aside)  # from which the gateway has their subscriptions fail
+    assert noted.filters.keys() == {wrong, numbers[13]}
+    assert "unknown attribute 'prise'" in noted.filters[wrong].reason
     assert read_covers(world.files.index).revision == world.row.revision  # nobody waits for it
 
 

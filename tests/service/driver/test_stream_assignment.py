@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
@@ -24,11 +25,20 @@ ROW = DomainRow("ada", "quotes", "{}", False, 0, 0, 1)
 class Own:
     """A stream of its own that never comes to make its checkpoint."""
 
+    batch_seconds = 0.1
+    reached = 7
+
     def __init__(self, context: Any, row: DomainRow, *, begin: int) -> None:
         self.key = row.key
 
     def start(self) -> None:
         pass
+
+    def status(self) -> dict[str, Any]:
+        return {"state": "running", "events": 0, "reached": self.reached, "batch_seconds": self.batch_seconds}
+
+    def has_at_most(self, subscriptions: int) -> bool:
+        return True
 
 
 class Shared:
@@ -41,6 +51,11 @@ class Shared:
         self._members: set[str] = set()
         self.size = 1
         self.paces: dict[str, Pace] = {}
+        self.pauses = 0
+
+    def pause(self) -> int | None:
+        self.pauses += 1
+        return None
 
     def tell(self, rows: Mapping[str, DomainRow], revision: int) -> None:
         for key in self._members - rows.keys():
@@ -83,6 +98,38 @@ def test_a_few_domains_of_a_tenant_that_take_long_leave_the_others(streams: Stre
     left = {key for key in streams._rows if key in streams._own}
     assert len(left) == Sharing().busy_at_most
     assert all(key.startswith("ada.") for key in left)
+
+
+@pytest.mark.parametrize(("batch_seconds", "returns"), [(0.1, True), (50.0, False)])
+def test_a_domain_whose_batches_take_long_does_not_return(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, batch_seconds: float, returns: bool
+) -> None:
+    monkeypatch.setattr(Own, "batch_seconds", batch_seconds)
+    streams._sharing = Sharing(quiet_seconds=0.0)
+    streams.follow({ROW.key: ROW}, 1)
+    shared: Any = streams._shared
+    shared.paces = {ROW.key: Pace(1.0, 0.9)}
+    streams.look()
+    assert streams._own.keys() == {ROW.key}
+    streams._small_again()
+    assert (streams._small_again() == ROW.key) is returns
+
+
+def test_the_shared_stream_pauses_only_for_a_domain_that_has_caught_up(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams._sharing = Sharing(quiet_seconds=0.0)
+    streams.follow({ROW.key: ROW}, 1)
+    shared: Any = streams._shared
+    shared.paces = {ROW.key: Pace(1.0, 0.9)}
+    streams.look()
+    monkeypatch.setattr(Own, "reached", Shared.reached - 1)
+    shared.paces = {}
+    until(lambda: streams.look() or streams._returning)
+    assert shared.pauses == 0
+    monkeypatch.setattr(Own, "reached", Shared.reached)
+    streams.look()
+    assert shared.pauses == 1
 
 
 def test_only_so_many_domains_have_a_stream_of_their_own_however_large_they_are(streams: Streams) -> None:

@@ -60,6 +60,8 @@ class FollowedFilters(ABC):
     set_aside: SetAside = field(default_factory=SetAside)  # rows that broke the stream are left out
     covers: int = -1  # the revision of the domain that the current version has
     domain: Domain | None = None
+    _failing: dict[int, str] = field(default_factory=dict)  # reasons, by row, that are not on the disk yet
+    _reached: int = 0  # events before this position were matched when the rows were opened
     _ending: dict[int, int] = field(default_factory=dict)  # where rows that are held end
     _retired: set[int] = field(default_factory=set)  # rows that leave with the next version
     _left: list[int] = field(default_factory=list)  # rows that have left it
@@ -68,6 +70,7 @@ class FollowedFilters(ABC):
     def open(self, row: DomainRow, reached: int) -> None:
         """Hold what the catalogue has, for events from a position on."""
         self._begin()
+        self._reached = reached
         self.set_aside = SetAside.read(self.files.aside)
         failed = {one.number: one.reason for one in self.set_aside.filters.values()}
         self.domain = domain_of(row)
@@ -189,6 +192,7 @@ class FollowedFilters(ABC):
         sound = self._sound(rows)
         if sound or leaving:
             self._apply(sound, leaving)
+        self._set_failing_aside()
         self._published = time.monotonic()
 
     def _replace(self, coming: Sequence[FilterRow]) -> None:
@@ -217,6 +221,15 @@ class FollowedFilters(ABC):
         _log.warning("%s: filter %d is left out: %s", self.files.key, number, reason)
         self._ending.pop(number, None)
         self.rejected[number] = reason if len(self.rejected) < REASONS_KEPT else "see the driver's log"
+        if number not in self.set_aside.filters:
+            self._failing[number] = reason
+
+    def _set_failing_aside(self) -> None:
+        """Write down rows that cannot be held, so that the gateway tells their subscribers what they miss."""
+        if self._failing:
+            failing, self._failing = self._failing, {}
+            self.set_aside = self.set_aside.with_culprits(failing, {}, self._reached)
+            self.set_aside.write(self.files.aside)
 
 
 class MemberFilters(FollowedFilters):

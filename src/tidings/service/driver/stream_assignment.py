@@ -29,7 +29,8 @@ from tidings.store.mailboxes.shared_progress import SharedProgress
 
 LOOK_SECONDS = 2.0  # between looks at whether a domain has grown
 LEFT = "left the shared stream"  # in mailboxes, the query that has come as far as the shared stream had
-RETURN_SECONDS = 60.0  # for which the shared stream pauses at most while a domain returns
+RETURN_SECONDS = 60.0  # after which a domain that has not returned stays as it is
+PAUSE_SECONDS = 10.0  # that the shared stream pauses at most for a domain to return
 
 _log = logging.getLogger("tidings.service")
 
@@ -42,6 +43,7 @@ class Sharing:
     events_per_second: float = 300.0
     busy_share: float = 0.25  # of the time, for matching its events: others would wait for it
     busy_at_most: int = 4  # domains of a tenant that have their own stream only for that reason
+    short_batch_seconds: float = 2.0  # batches of a domain that returns take no longer
     own_at_most: int = 16  # streams of single domains; each takes processes and memory of the machine
     quiet_seconds: float = 600.0  # for which it has to be small before it returns
 
@@ -60,6 +62,7 @@ class _Returning:
 
     key: str
     began: float
+    paused: float | None = None  # since when the shared stream pauses for it
     planned: int | None = None  # the position that its own stream has to reach
 
 
@@ -225,7 +228,8 @@ class Streams:
             status = stream.status()
             since, events = self._quiet.get(key, (now, status["events"]))
             pace = (status["events"] - events) / max(now - since, 1.0)
-            if pace > sharing.events_per_second / 4 or not stream.has_at_most(sharing.subscriptions // 2):
+            takes_long = status["batch_seconds"] > sharing.short_batch_seconds
+            if takes_long or pace > sharing.events_per_second / 4 or not stream.has_at_most(sharing.subscriptions // 2):
                 since, events = now, status["events"]
             self._quiet[key] = (since, events)
             if now - since > sharing.quiet_seconds and status["state"] == "running":
@@ -239,7 +243,14 @@ class Streams:
             self._end_returning(shared)
             return
         if one.planned is None:
+            if one.paused is None and stream.status()["reached"] < shared.reached:
+                return  # it catches up first: all domains of the shared stream wait while that pauses
+            one.paused = one.paused or time.monotonic()
             one.planned = shared.pause()
+        if one.paused is not None and time.monotonic() - one.paused > PAUSE_SECONDS:
+            self._quiet.pop(one.key, None)
+            self._end_returning(shared)
+            return
         if one.planned is None or stream.status()["reached"] < one.planned:
             return
         stream.stop()
