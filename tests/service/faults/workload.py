@@ -332,7 +332,7 @@ class Subscriber:
     def create(
         self, predicate: Predicate, *, id: str | None = None, text: str | None = None, domain: str = DOMAIN,
         since: float | None = None, **options: Any,
-    ) -> Subscription:  # fmt: skip
+    ) -> SubscriptionState:  # fmt: skip
         """Until it is answered: a subscription that may or may not be there is of no use.
 
         `text` is a filter that means the predicate, where it is not that which `sql` writes.
@@ -390,7 +390,7 @@ class Subscriber:
         self.writer.write(Change("expire", id, self.tenant, self.made[id], since, now(), "acked"))
 
     def _record(
-        self, action: Any, id: str, work: Callable[[], Subscription | None], predicate: Predicate | None = None,
+        self, action: Any, id: str, work: Callable[[], SubscriptionState | None], predicate: Predicate | None = None,
         filter: str | None = None,
     ) -> bool:  # fmt: skip
         sent = now()
