@@ -196,4 +196,4 @@ class Retention:
             given_up = [position for position in waiting if position < before]
             if not given_up:
                 return
-            self._deliveries.dead_many(row.key, given_up, HELD, cursors={row.key: given_up[-1]})
+            self._deliveries.dead_many(row.key, dict.fromkeys(given_up, HELD), cursors={row.key: given_up[-1]})

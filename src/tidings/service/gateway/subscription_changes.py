@@ -20,7 +20,7 @@ import dataclasses
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from tidings.errors import TidingsError
@@ -49,7 +49,7 @@ from tidings.service.gateway.scheduling import Background, FairThreads
 from tidings.service.gateway.tenant_use import TenantUse
 from tidings.service.gateway.webhook_sending import check_webhook_url, new_secret
 from tidings.service.gateway.webhooks import Webhooks
-from tidings.store.catalogue import Catalogue, FilterRow, NewSubscription, SubscriptionChanges, SubscriptionRow
+from tidings.store.catalogue import Catalogue, FilterRow, JobRow, NewSubscription, SubscriptionChanges, SubscriptionRow
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import NotificationsError
 from tidings.store.mailboxes.shared_progress import SharedProgressError
@@ -57,6 +57,7 @@ from tidings.store.mailboxes.shared_progress import SharedProgressError
 MOST = 500  # of one group
 _PURGE_SECONDS = 30.0
 _REPLAY_TRIES = 5  # of the driver at a history, before its subscription is disabled with the reason
+MISFIT = "the event could not be matched: it does not fit its domain as it is now"
 _logger = logging.getLogger(__name__)
 _Asked: TypeAlias = "tuple[NewSubscription, asyncio.Future[SubscriptionRow]]"
 
@@ -390,6 +391,7 @@ class SubscriptionUpkeep:
                     continue
                 _logger.error("the history of subscription %s/%s: %s", job.tenant, subscription, reason)
                 self._catalogue.update(job.tenant, subscription, disabled=f"its history cannot be replayed: {reason}")
+            self._note_misfits(job, (answer or {}).pop("misfits", {}))
             self._catalogue.close_job(job.id, answer)
             path.unlink(missing_ok=True)
             self._replays_failed.pop(job.id, None)
@@ -400,6 +402,13 @@ class SubscriptionUpkeep:
         """Returns the subscriptions of these tenants and ids as they are now."""
         rows = [self._catalogue.get(tenant, id) for tenant, id in names]
         return [row for row in rows if row is not None]
+
+    def _note_misfits(self, job: JobRow, misfits: Mapping[str, str]) -> None:
+        """Make dead letters of the events of a history that do not fit the domain as it is now."""
+        row = self._catalogue.get(job.tenant, str(job.request["subscription"]))
+        if row is not None and misfits:
+            dead = {int(position): f"{MISFIT}: {reason}" for position, reason in misfits.items()}
+            self._deliveries.dead_many(row.key, dead, cursors={})
 
     def _purge(self) -> None:
         """Removes deleted subscriptions that the driver is done with, and old jobs."""
