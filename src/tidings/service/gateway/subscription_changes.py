@@ -56,6 +56,7 @@ from tidings.store.mailboxes.shared_progress import SharedProgressError
 
 MOST = 500  # of one group
 _PURGE_SECONDS = 30.0
+_DOMAINS_SECONDS = 10.0  # between looks at which domains the driver has to have
 _REPLAY_TRIES = 5  # of the driver at a history, before its subscription is disabled with the reason
 MISFIT = "the event could not be matched: it does not fit its domain as it is now"
 _logger = logging.getLogger(__name__)
@@ -298,6 +299,7 @@ class SubscriptionUpkeep:
         self._use = use
         self._sweeping = Background("upkeep of subscriptions", self._settings.sweep_seconds, self._sweep)
         self._purged = time.monotonic()
+        self._domains_read = float("-inf")
         self._replays_failed = Counter[str]()  # how often the driver could not replay a history, by the job's id
         self._set_aside: dict[str, int] = {}  # by domain: how much of what the driver has set aside is noted here
 
@@ -348,6 +350,9 @@ class SubscriptionUpkeep:
 
     def _read_status(self) -> None:
         self._lag.read()
+        if time.monotonic() - self._domains_read > _DOMAINS_SECONDS:
+            self._domains_read = time.monotonic()
+            self._lag.created = {row.key: row.created / 1e6 for row in self._catalogue.domains()}
         self._log_end.start, self._log_end.position = self._log.start, self._log.end
 
     def _note_failures(self) -> list[SubscriptionRow]:
