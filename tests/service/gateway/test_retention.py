@@ -239,19 +239,32 @@ def test_nobody_holds_the_log_for_longer_than_is_allowed(make_gateway: Any) -> N
     assert gateway.context.deliveries.with_redriven() == []
 
 
-def test_a_stream_that_does_not_run_holds_the_log_no_longer_than_is_allowed(
-    capped: Gateway, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("states", [["failed"], ["running"], ["failed", "running", "failed", "running"]], ids="-".join)
+def test_a_stream_that_does_not_get_on_holds_the_log_no_longer_than_is_allowed(
+    capped: Gateway, caplog: pytest.LogCaptureFixture, states: list[str]
 ) -> None:
     large(capped, 20)
-    told_by_driver(capped, 2)
-    capped.context.retention.once()
-    assert capped.context.retention.once() == 2  # it runs, and is behind: it is waited for
-    told_by_driver(capped, 2, state="failed")
-    kept = capped.context.retention.once()
+    for reached in (1, 2, 3):
+        told_by_driver(capped, reached)
+        kept = capped.context.retention.once()
+    assert kept == 2  # it is behind, and comes further: it is waited for
+    for state in states:
+        told_by_driver(capped, 3, state=state)
+        kept = capped.context.retention.once()
     assert 5 < kept < 20
     (given_up,) = capped.client.get("/v1/health").json()["log"]["given_up"]
     assert f"{capped.name}.stocks" in given_up["by"]
     assert "are not kept any longer" in caplog.text
+
+
+def test_a_stream_that_has_nothing_to_match_is_waited_for(capped: Gateway) -> None:
+    """It does not come further, and what it had told is still to settle: as where its driver was started again."""
+    large(capped, 20)
+    told_by_driver(capped, capped.end)
+    capped.context.retention.once()
+    told_by_driver(capped, capped.end, pid=8)
+    assert capped.context.retention.once() == 0
+    assert capped.client.get("/v1/health").json()["log"]["given_up"] == []
 
 
 def test_nothing_is_given_up_while_everybody_may_still_come_back(make_gateway: Any) -> None:

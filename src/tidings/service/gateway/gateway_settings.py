@@ -53,7 +53,7 @@ class HeldLimits:
     """How long beyond that it is kept for those who need it; how much of it is in each tenant's quota."""
 
     max_age: dt.timedelta = dt.timedelta(days=30)
-    grace_seconds: float = 3600.0  # that everybody has after the gateway was started, or a stream was last seen to run
+    grace_seconds: float = 3600.0  # that everybody has after the gateway was started, or a stream last came further
 
 
 HELD_BY_DEFAULT = HeldLimits()
