@@ -18,6 +18,7 @@ from tidings.service.gateway.gateway_settings import (
     Quota,
     Quotas,
     RetentionError,
+    ServiceLimits,
     read_limits,
 )
 
@@ -222,6 +223,38 @@ def test_what_one_tenant_holds_is_counted_for_it_alone(capped: Gateway) -> None:
     assert held[capped.name] > held[other.name] > 0
     assert dead_letters(other, theirs) == []
     assert len(dead_letters(capped, ours)) > 0
+
+
+def flooded(gateway: Gateway) -> tuple[Gateway, str]:
+    """A tenant with a notification that waits, after which another has published 200 kB."""
+    other = gateway.other_tenant()
+    other.describe()
+    made: str = other.subscribe()["id"]
+    other.load(other.publish({"symbol": "OIL"}), made)
+    large(gateway, 20)
+    statuses = {f"{one.name}.stocks": {"state": "running", "reached": one.end} for one in (gateway, other)}
+    for _ in range(2):
+        told = {"pid": 7, "time": time.time(), "state": "running", "domains": statuses}
+        replace_json(gateway.data.driver_status, told)
+        gateway.context.lag.read()
+        gateway.context.retention.once()
+    return other, made
+
+
+def test_what_one_tenant_publishes_makes_no_dead_letters_of_another(capped: Gateway) -> None:
+    other, made = flooded(capped)
+    assert dead_letters(other, made) == []
+    assert [one["position"] for one in other.pull(made)["notifications"]] == [0]
+    assert capped.client.get("/v1/health").json()["log"]["held_bytes"] == {other.name: pytest.approx(20, abs=20)}
+
+
+def test_the_log_holds_so_many_bytes_for_all_tenants_together(make_gateway: Any) -> None:
+    quotas = Quotas(service=ServiceLimits(max_held_log_bytes=100_000))
+    held = HeldLimits(grace_seconds=0.0)
+    gateway = make_gateway(retain=NOTHING, held=held, quotas=quotas, retain_seconds=3600.0)
+    other, made = flooded(gateway)
+    assert [letter["position"] for letter in dead_letters(other, made)] == [0]
+    assert gateway.context.retention.once() == gateway.end
 
 
 def test_nobody_holds_the_log_for_longer_than_is_allowed(make_gateway: Any) -> None:

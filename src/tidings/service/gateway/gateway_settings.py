@@ -114,6 +114,7 @@ class ServiceLimits:
     max_connections: int = 4_096
     max_connections_per_address: int = 1_024  # of another machine; programs of this one share an address
     max_bodies_bytes: int = 96 << 20  # of all requests that are being read or appended, beyond each tenant's own tenth
+    max_held_log_bytes: int = 32 << 30  # of all tenants' events, kept because somebody needs some of them
     max_head_bytes: int = 32 << 10  # of a request's line and headers
     max_pipelined: int = 16  # requests that wait on one connection for an earlier one
     head_seconds: float = 10.0  # that a request's line and headers may take

@@ -8,9 +8,9 @@
 
 An event is needed as long as a stream has not matched it, a history or a backtest that was asked for has not
 read it, or a notification of it waits to be acknowledged. A subscriber who stays away so holds the log; the
-service says who it is. Nobody holds it for ever: beyond so many bytes for a tenant, or so long, the oldest
-notifications of subscribers who stay away become dead letters, and a stream that does not come further is not waited
-for. Dead letters hold nothing: their events are there for as long as others are.
+service says who it is. Nobody holds it for ever: beyond so many bytes of a tenant's own or of all tenants, or so long,
+the oldest notifications of subscribers who stay away become dead letters, and a stream that does not come further is
+not waited for. Dead letters hold nothing: their events are there for as long as others are.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Retention:
         # Who asks for history holds this: what they were told that there is stays until it is known what they need.
         self.lock = threading.Lock()
         self.held_by: Need | None = None  # who keeps the log from being shorter
-        self.held_bytes: dict[str, int] = {}  # by tenant: what the log has because of its needs
+        self.held_bytes: dict[str, int] = {}  # by tenant: of its own events, what the log has because of its needs
         self.given_up: list[Need] = []  # those that are not waited for any more
 
     def start(self) -> None:
@@ -107,12 +107,17 @@ class Retention:
         first: dict[str, int] = {}  # that each tenant needs
         for need in needs:
             first[need.tenant] = min(need.position, first.get(need.tenant, need.position))
-        self.held_bytes = {tenant: self._log.bytes_between(place, wanted) for tenant, place in sorted(first.items())}
+        self.held_bytes = {
+            tenant: self._log.bytes_between(place, wanted, prefix=f"{tenant}.")
+            for tenant, place in sorted(first.items())
+        }
+        oldest = max(oldest, self._log.position_of_newest(self._quotas.service.max_held_log_bytes, before=wanted))
         floors = dict.fromkeys(first, oldest)
         for tenant, size in self.held_bytes.items():
             most = self._quotas.of(tenant).held_log_bytes
             if size > most:
-                floors[tenant] = max(oldest, self._log.position_of_newest(most, before=wanted))
+                own = self._log.position_of_newest(most, before=wanted, prefix=f"{tenant}.")
+                floors[tenant] = max(oldest, own)
         if time.monotonic() - self._began < self._held.grace_seconds:
             floors = dict.fromkeys(first, 0)  # nobody had the time yet to come back
         met: list[Need] = []
