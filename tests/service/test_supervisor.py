@@ -21,6 +21,7 @@ from tests.waiting import LAST_RESORT_SECONDS, until
 from tidings.errors import TidingsError
 from tidings.service import supervisor as module
 from tidings.service.data.data_directory import CATALOGUE, LOG, DataDirectory, DataDirectoryError, replace_json
+from tidings.service.gateway import driver_lag
 from tidings.service.supervisor import Plan, Supervisor, prepared
 from tidings.store.catalogue import Catalogue
 
@@ -236,3 +237,14 @@ def test_a_stream_that_stops_running_is_printed_and_so_is_its_return(
         until(lambda: "degraded: ada.quotes: its stream is failed: the disk is full" in caplog.text)
         says(pid, state="running", problem=None)
         until(lambda: "ada.quotes: its stream is running again" in caplog.text)
+        says(pid, state="running", problem="the catalogue is locked")
+        until(lambda: "degraded: ada.quotes: its stream is running with a problem: the catalogue is" in caplog.text)
+        plan.data.driver_status.write_text("[")
+        until(lambda: "degraded: driver: its status cannot be read" in caplog.text)
+        says(pid, state="running")
+        until(lambda: "driver: all is well again" in caplog.text)
+        with Catalogue(plan.data.catalogue) as catalogue:
+            catalogue.put_domain("ada", "forgotten", "{}", inferred=False)
+        monkeypatch.setattr(driver_lag, "OPENING_SECONDS", 0.0)
+        monkeypatch.setattr(module, "DOMAINS_SECONDS", 0.0)
+        until(lambda: "degraded: ada.forgotten: the driver has no stream for it" in caplog.text)

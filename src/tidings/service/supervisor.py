@@ -30,8 +30,8 @@ from typing import IO, Any
 from tidings.errors import TidingsError
 from tidings.service.data.data_directory import CATALOGUE, DEFAULT_TENANT, LOG, DataDirectory, DataDirectoryError
 from tidings.service.data.private_files import tighten
-from tidings.service.gateway.driver_lag import driver_state, problems_of
-from tidings.store.catalogue import Catalogue
+from tidings.service.gateway.driver_lag import DRIVER, driver_state, problems_of
+from tidings.store.catalogue import Catalogue, CatalogueError
 from tidings.store.log.log_errors import LogBusyError
 from tidings.store.log.log_files import WriterLock
 
@@ -39,6 +39,7 @@ LOOK_SECONDS = 0.05
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.2, 10.0  # before a child is started again
 HEALTHY_SECONDS = 30.0  # after which a crash counts as a first one
 REPORT_SECONDS = 1.0  # between looks at whether all streams run
+DOMAINS_SECONDS = 10.0  # between looks at which domains there are
 STOP_SECONDS = 30.0  # that a child has to end; then it is killed
 
 _log = logging.getLogger("tidings.service")
@@ -221,7 +222,9 @@ class Supervisor:
     def __post_init__(self) -> None:
         plan = self.plan
         self._reported = 0.0
-        self._problems: dict[str, str] = {}  # by domain, as was last printed
+        self._problems: dict[str, str] = {}  # by domain, or of all, as was last printed
+        self._looked = float("-inf")
+        self._created: dict[str, float] = {}  # the domains of the catalogue, as was last seen, and when they were made
         environment = plan.environment()
         self.gateway = Child("gateway", plan.gateway(), lambda _: _accepts(plan), plan.output, environment)
         self.driver = Child("driver", plan.driver(), lambda pid: _matches(plan, pid), plan.output, environment)
@@ -253,18 +256,29 @@ class Supervisor:
                     self._end(children)
 
     def _report(self) -> None:
-        """Print when a stream stops running, and when it runs again; now and then."""
+        """Print when events are not matched as they come, and when they are again; now and then."""
         if time.monotonic() - self._reported < REPORT_SECONDS:
             return
         self._reported = time.monotonic()
-        with contextlib.suppress(DataDirectoryError, OSError):
+        try:
             status = self.plan.data.read_driver_status() or {}
-            problems = problems_of(status) if driver_state(status) == "running" else self._problems
-            for key in problems.keys() - self._problems.keys():
-                _log.warning("degraded: %s: %s", key, problems[key])
-            for key in self._problems.keys() - problems.keys():
-                _log.warning("%s: its stream is running again", key)
-            self._problems = problems
+            problems = problems_of(status, self._domains()) if driver_state(status) == "running" else self._problems
+        except (DataDirectoryError, OSError) as error:
+            problems = {**self._problems, DRIVER: f"its status cannot be read: {error}"}
+        for key in problems.keys() - self._problems.keys():
+            _log.warning("degraded: %s: %s", key, problems[key])
+        for key in self._problems.keys() - problems.keys():
+            _log.warning("%s: %s", key, "all is well again" if key == DRIVER else "its stream is running again")
+        self._problems = problems
+
+    def _domains(self) -> dict[str, float]:
+        """The domains of the catalogue, and when each was made; looked up now and then."""
+        place = self.plan.catalogue or self.plan.data.catalogue
+        if time.monotonic() - self._looked > DOMAINS_SECONDS and (isinstance(place, str) or place.exists()):
+            self._looked = time.monotonic()
+            with contextlib.suppress(CatalogueError), Catalogue(place) as catalogue:
+                self._created = {row.key: row.created / 1e6 for row in catalogue.domains()}
+        return self._created
 
     def _end(self, children: tuple[Child, ...]) -> None:
         for child in children:

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from tidings import pipeline
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.jobs.backtesting import positions_matched
+from tidings.pipeline.jobs.backtesting import match_past
 from tidings.pipeline.sinks.stream_sinks import StoreSink
 from tidings.pipeline.sources.log_source import LogSource, read_log, stream_log
 from tidings.pipeline.sources.stream_sources import LogEvents
@@ -380,6 +380,6 @@ def test_attributes_may_have_any_names_but_those_of_tidings_own(spark: SparkSess
             assert sorted(store.pairs()) == sorted((0, str(k)) for k in range(len(filters)))
         events = read_log(spark, tmp_path / "log", domain=domain, on_error="reject", prefix=RESERVED_PREFIX)
         both = " AND ".join(filters)
-        assert positions_matched(events, both, domain, prefix=RESERVED_PREFIX).tolist() == [0]
+        assert match_past(events, both, domain, prefix=RESERVED_PREFIX).matched.tolist() == [0]
         tested = pipeline.backtest(events, both, time=f"{RESERVED_PREFIX}time")
     assert (tested.counts.draft, tested.counts.events) == (1, 2)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tidings import Attribute, Domain
+from tidings.model.event import read_events
 from tidings.store.mailboxes.deliveries import Deliveries
 
 if TYPE_CHECKING:
@@ -97,12 +99,12 @@ def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSessio
     (job,) = world.catalogue.open_jobs()
     jobs.look()
     until(world.data.answer(job.id).exists)
-    assert json.loads(world.data.answer(job.id).read_text()) == {"done": True, "matches": 2}
+    assert json.loads(world.data.answer(job.id).read_text()) == {"done": True, "matches": 2, "misfits": {}}
     assert world.told(number) == old[1:]
     world.data.answer(job.id).unlink()  # as if the driver had died before it answered
     jobs.look()
     until(world.data.answer(job.id).exists)
-    assert json.loads(world.data.answer(job.id).read_text()) == {"done": True, "matches": 2}
+    assert json.loads(world.data.answer(job.id).read_text()) == {"done": True, "matches": 2, "misfits": {}}
     assert world.told(number) == old[1:]
     world.catalogue.close_job(job.id)
 
@@ -124,6 +126,27 @@ def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSessio
     assert (refused["done"], refused["kind"]) == (False, "request")
     assert "did you mean 'price'?" in refused["reason"]
     assert json.loads(world.data.answer(empty).read_text())["count"] == 0
+    jobs.stop()
+
+
+def test_events_that_do_not_fit_their_domain_any_more_are_named_by_replays_and_counted_by_backtests(
+    spark: SparkSession, world: World
+) -> None:
+    old = world.publish(1.0, 9.0)
+    world.define(Domain("quotes", [Attribute("price", "string"), Attribute("source", "string")]))
+    new = world.log.append(read_events([{"price": "high", "source": "s"}], world.domain))
+    number = world.subscribe("source = 's'", "history", replay_from=0)
+    jobs = Jobs(context_of(spark, world))
+    (job,) = world.catalogue.open_jobs()
+    asked = world.catalogue.add_job("backtest", "ada", {"domain": "quotes", "filter": "source = 's'"})
+    jobs.look()
+    until(lambda: all(world.data.answer(id).exists() for id in (job.id, asked)))
+    answer = json.loads(world.data.answer(job.id).read_text())
+    assert (answer["matches"], sorted(answer["misfits"])) == (1, sorted(map(str, old)))
+    assert "attribute 'price'" in answer["misfits"][str(old[0])]
+    assert world.told(number) == new
+    answer = json.loads(world.data.answer(asked).read_text())
+    assert (answer["count"], answer["events"], answer["misfits"]) == (1, 1, 2)
     jobs.stop()
 
 

@@ -18,6 +18,7 @@ from tidings.service.gateway.gateway_settings import (
     Quota,
     Quotas,
     RetentionError,
+    ServiceLimits,
     read_limits,
 )
 
@@ -224,6 +225,38 @@ def test_what_one_tenant_holds_is_counted_for_it_alone(capped: Gateway) -> None:
     assert len(dead_letters(capped, ours)) > 0
 
 
+def flooded(gateway: Gateway) -> tuple[Gateway, str]:
+    """A tenant with a notification that waits, after which another has published 200 kB."""
+    other = gateway.other_tenant()
+    other.describe()
+    made: str = other.subscribe()["id"]
+    other.load(other.publish({"symbol": "OIL"}), made)
+    large(gateway, 20)
+    statuses = {f"{one.name}.stocks": {"state": "running", "reached": one.end} for one in (gateway, other)}
+    for _ in range(2):
+        told = {"pid": 7, "time": time.time(), "state": "running", "domains": statuses}
+        replace_json(gateway.data.driver_status, told)
+        gateway.context.lag.read()
+        gateway.context.retention.once()
+    return other, made
+
+
+def test_what_one_tenant_publishes_makes_no_dead_letters_of_another(capped: Gateway) -> None:
+    other, made = flooded(capped)
+    assert dead_letters(other, made) == []
+    assert [one["position"] for one in other.pull(made)["notifications"]] == [0]
+    assert capped.client.get("/v1/health").json()["log"]["held_bytes"] == {other.name: pytest.approx(20, abs=20)}
+
+
+def test_the_log_holds_so_many_bytes_for_all_tenants_together(make_gateway: Any) -> None:
+    quotas = Quotas(service=ServiceLimits(max_held_log_bytes=100_000))
+    held = HeldLimits(grace_seconds=0.0)
+    gateway = make_gateway(retain=NOTHING, held=held, quotas=quotas, retain_seconds=3600.0)
+    other, made = flooded(gateway)
+    assert [letter["position"] for letter in dead_letters(other, made)] == [0]
+    assert gateway.context.retention.once() == gateway.end
+
+
 def test_nobody_holds_the_log_for_longer_than_is_allowed(make_gateway: Any) -> None:
     held = HeldLimits(max_age=dt.timedelta(0), grace_seconds=0.0)
     gateway = make_gateway(retain=NOTHING, held=held, retain_seconds=3600.0)
@@ -239,19 +272,32 @@ def test_nobody_holds_the_log_for_longer_than_is_allowed(make_gateway: Any) -> N
     assert gateway.context.deliveries.with_redriven() == []
 
 
-def test_a_stream_that_does_not_run_holds_the_log_no_longer_than_is_allowed(
-    capped: Gateway, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("states", [["failed"], ["running"], ["failed", "running", "failed", "running"]], ids="-".join)
+def test_a_stream_that_does_not_get_on_holds_the_log_no_longer_than_is_allowed(
+    capped: Gateway, caplog: pytest.LogCaptureFixture, states: list[str]
 ) -> None:
     large(capped, 20)
-    told_by_driver(capped, 2)
-    capped.context.retention.once()
-    assert capped.context.retention.once() == 2  # it runs, and is behind: it is waited for
-    told_by_driver(capped, 2, state="failed")
-    kept = capped.context.retention.once()
+    for reached in (1, 2, 3):
+        told_by_driver(capped, reached)
+        kept = capped.context.retention.once()
+    assert kept == 2  # it is behind, and comes further: it is waited for
+    for state in states:
+        told_by_driver(capped, 3, state=state)
+        kept = capped.context.retention.once()
     assert 5 < kept < 20
     (given_up,) = capped.client.get("/v1/health").json()["log"]["given_up"]
     assert f"{capped.name}.stocks" in given_up["by"]
     assert "are not kept any longer" in caplog.text
+
+
+def test_a_stream_that_has_nothing_to_match_is_waited_for(capped: Gateway) -> None:
+    """It does not come further, and what it had told is still to settle: as where its driver was started again."""
+    large(capped, 20)
+    told_by_driver(capped, capped.end)
+    capped.context.retention.once()
+    told_by_driver(capped, capped.end, pid=8)
+    assert capped.context.retention.once() == 0
+    assert capped.client.get("/v1/health").json()["log"]["given_up"] == []
 
 
 def test_nothing_is_given_up_while_everybody_may_still_come_back(make_gateway: Any) -> None:

@@ -167,6 +167,20 @@ def test_a_start_may_be_the_earliest_or_a_time(stocks: Any, start: Any) -> None:
     assert stocks.subscribe(start=future)["state"] == "active"
 
 
+def test_events_of_a_history_that_do_not_fit_their_domain_any_more_are_dead_letters(stocks: Any) -> None:
+    past = [*stocks.publish_many(2), *stocks.publish({"symbol": "GAS"})]
+    stocks.subscribe("symbol = 'GAS'", id="history", start={"position": past[0]})
+    (job,) = stocks.open_jobs()
+    stocks.load(past[2:], "history")
+    answer = {"done": True, "matches": 1, "misfits": {str(at): "attribute 'price': no text" for at in past[:2]}}
+    replace_json(stocks.data.answer(job.id), answer)
+    until(lambda: not stocks.open_jobs())
+    assert [one["position"] for one in stocks.pull("history")["notifications"]] == past[2:]
+    dead = stocks.client.get("/v1/subscriptions/history/dead-letters").json()["dead_letters"]
+    assert [one["position"] for one in dead] == past[:2]
+    assert dead[0]["reason"].endswith("does not fit its domain as it is now: attribute 'price': no text")
+
+
 def test_a_history_that_cannot_be_replayed_disables_its_subscription_with_the_reason(stocks: Any) -> None:
     stocks.publish_many(2)
     made = stocks.subscribe(start="earliest")

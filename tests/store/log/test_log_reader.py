@@ -128,3 +128,16 @@ class TestPlaces:
             log.append([{"n": 1}, {"n": 2}], domain="d")
             with pytest.raises(LogRangeError, match="ends at 2"):
                 log.read(start, end)
+
+
+def test_bytes_are_counted_for_all_domains_or_for_those_of_a_prefix(tmp_path: Path) -> None:
+    with Log(tmp_path) as log:
+        for domain in ("ada.a", "eve.a", "ada.b", "adam.a"):
+            log.append([{"n": 1}], domain=domain)
+        one = log.bytes_between(0, 1)
+        assert log.bytes_between(0, 4) == 4 * one
+        assert [log.bytes_between(0, 4, prefix=prefix) for prefix in ("ada.", "eve.", "ad")] == [2 * one, one, 3 * one]
+        assert log.position_of_newest(2 * one) == 2
+        assert log.position_of_newest(one, prefix="ada.") == 1
+        assert log.position_of_newest(2 * one, prefix="ada.") == 0
+        assert log.position_of_newest(one, before=2, prefix="ada.") == 0

@@ -66,7 +66,7 @@ def test_what_failed_is_due_at_its_time(path: Path) -> None:
 def test_many_are_given_up_at_once_and_the_subscription_goes_on_after_them(path: Path) -> None:
     with Deliveries(path) as deliveries:
         deliveries.failed(7, 3, "503", 0)
-        deliveries.dead_many(7, [3, 4, 8], "nobody came", cursors={7: 8, -2: 9})
+        deliveries.dead_many(7, dict.fromkeys([3, 4, 8], "nobody came"), cursors={7: 8, -2: 9})
         assert [(one.position, one.reason) for one in deliveries.dead_letters(7)] == [
             (3, "nobody came"), (4, "nobody came"), (8, "nobody came"),
         ]  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -470,12 +470,34 @@ def _plain(value: Any) -> Any:
 # ---------------------------------------------------------------------- one filter over the log
 
 
-def positions_matched(events: DataFrame, filter: str, domain: Domain, *, prefix: str) -> npt.NDArray[np.int64]:
-    """Of events that `read_log` answers with a prefix and `on_error="reject"`; in their order."""
+MAX_MISFITS = 10_000  # of which a history is told
+
+
+class PastMatches(NamedTuple):
+    """Positions of events, in their order."""
+
+    matched: npt.NDArray[np.int64]
+    misfits: dict[int, str]  # of events that do not fit the domain as it is now, with the reasons
+
+
+def match_past(events: DataFrame, filter: str, domain: Domain, *, prefix: str) -> PastMatches:
+    """Matches events that `read_log` returns with a prefix and `on_error="reject"`.
+
+    Raises EventError if more than MAX_MISFITS events do not fit the domain.
+    """
     step = partial(_matched, tuple(events.columns), domain.to_json(), filter, prefix)
     with told_briefly():
-        found: Any = numbered(events).mapInArrow(step, "position bigint").toArrow()
-    return np.sort(np.asarray(found["position"].combine_chunks(), np.int64))
+        found: Any = numbered(events).mapInArrow(step, "position bigint, misfit string").toArrow()
+    found = found.sort_by("position").combine_chunks()
+    fits = pc.is_null(found["misfit"])
+    misfits = found.filter(pc.invert(fits))
+    if len(misfits) > MAX_MISFITS:
+        raise EventError(
+            f"more than {MAX_MISFITS:,} events do not fit the domain '{domain.name}' as it is now; the first is at "
+            f"position {misfits['position'][0]}: {misfits['misfit'][0]}; begin after them"
+        )
+    matched = np.asarray(found.filter(fits)["position"].combine_chunks(), np.int64)
+    return PastMatches(matched, dict(zip(misfits["position"].to_pylist(), misfits["misfit"].to_pylist(), strict=True)))
 
 
 def _matched(
@@ -484,9 +506,18 @@ def _matched(
     # Spark runs a task for each core already: one thread each.
     matcher = Matcher([(0, filter)], Domain.from_json(domain), threads=1)
     attributes = [name for name in names if not name.startswith(prefix)]
+    left = MAX_MISFITS + 1
     for given in batches:
         batch = pa.RecordBatch.from_arrays(given.columns, names=list(names))
-        fit = batch.filter(batch.column(f"{prefix}rejected").is_null())
+        fits = batch.column(f"{prefix}rejected").is_null()
+        fit, unfit = batch.filter(fits), batch.filter(pc.invert(fits)).slice(0, left)
         if len(fit):
             rows: Any = pa.array(matcher.match(fit.select(attributes), on_error="reject").events, pa.int64())
-            yield pa.RecordBatch.from_arrays([fit.column(f"{prefix}position").take(rows)], names=["position"])
+            yield _found(fit.column(f"{prefix}position").take(rows), pa.nulls(len(rows), pa.string()))
+        if len(unfit):
+            left -= len(unfit)
+            yield _found(unfit.column(f"{prefix}position"), unfit.column(f"{prefix}rejected"))
+
+
+def _found(positions: Any, misfits: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([positions, misfits], names=["position", "misfit"])

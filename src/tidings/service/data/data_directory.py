@@ -193,7 +193,10 @@ class DataDirectory:
 
     def read_driver_status(self) -> dict[str, Any] | None:
         """What the driver last said of itself; None before it has said anything."""
-        return read_json(self.driver_status)
+        status: Any = read_json(self.driver_status)
+        if status is not None and not isinstance(status, dict):
+            raise DataDirectoryError(f"{self.driver_status} holds no object; remove it, and the driver makes it again")
+        return status
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -2,7 +2,9 @@
 
 A job is a row of the catalogue, which the gateway closes; the driver writes its answer to a file, in one step:
 
-    {"done": true, …}                        for a replay the number of `matches`, for a backtest see `backtest_answer`
+    {"done": true, …}                        for a replay the number of `matches`, positions and reasons of `misfits`
+                                             (events that do not fit the domain as it is now); for a backtest see
+                                             `backtest_answer`
     {"done": false, "reason": …, "kind": …}  it cannot be done; kind is "request" if another request could be
 
 The request of a replay has number, domain, filter, from and to. That of a backtest has domain and filter, and
@@ -31,7 +33,7 @@ from tidings.errors import DomainError, EventError, FilterError, SubscriptionErr
 from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import RESERVED_PREFIX, Domain
 from tidings.pipeline.job_errors import PipelineError
-from tidings.pipeline.jobs.backtesting import Backtest, positions_matched
+from tidings.pipeline.jobs.backtesting import Backtest, PastMatches, match_past
 from tidings.service.data.data_directory import replace_json
 from tidings.service.driver.domain_adaptation import past_events
 from tidings.service.driver.followed_filters import domain_of
@@ -131,15 +133,15 @@ def replay(context: Context, job: JobRow) -> dict[str, Any]:
     files = context.data.domain(job.tenant, request["domain"])
     files.folder.mkdir(parents=True, exist_ok=True)  # the stream may not have made it yet
     with Notifications(files.mailboxes, max_waiting=MAX_WAITING) as mailboxes:
+        events = past_events(context.spark, context.data.log, domain, int(request["from"]), int(request["to"]))
+        past = PastMatches(np.empty(0, np.int64), {})
+        if events is not None:
+            past = match_past(events, text, domain, prefix=RESERVED_PREFIX)
         if mailboxes.last_batch(query) is None:
-            events = past_events(context.spark, context.data.log, domain, int(request["from"]), int(request["to"]))
-            positions = np.empty(0, np.int64)
-            if events is not None:
-                positions = positions_matched(events, text, domain, prefix=RESERVED_PREFIX)
             # Without `reached`: a stream that has lost its checkpoint continues after what the mailboxes reached.
-            mailboxes.load([_one_each(positions, number)], query=query, batch=0, version=0, reached={})
+            mailboxes.load([_one_each(past.matched, number)], query=query, batch=0, version=0, reached={})
         found = mailboxes.batches(query)[0].notifications
-    return {"matches": found}
+    return {"matches": found, "misfits": {str(position): reason for position, reason in past.misfits.items()}}
 
 
 def _one_each(positions: npt.NDArray[np.int64], number: int) -> pa.Table:
@@ -164,6 +166,7 @@ def backtest(context: Context, job: JobRow) -> dict[str, Any]:
     against = request.get("against")
     if events is None:
         return backtest_answer(None, against is not None)
+    misfits = events.where(f"{RESERVED_PREFIX}rejected IS NOT NULL").count()
     fit = events.where(f"{RESERVED_PREFIX}rejected IS NULL").drop(
         f"{RESERVED_PREFIX}rejected", f"{RESERVED_PREFIX}subscriptions_version"
     )
@@ -178,14 +181,18 @@ def backtest(context: Context, job: JobRow) -> dict[str, Any]:
     except PipelineError as error:
         if "has no events" not in str(error):
             raise
-        return backtest_answer(None, against is not None)
-    return backtest_answer(made, against is not None)
+        return backtest_answer(None, against is not None, misfits)
+    return backtest_answer(made, against is not None, misfits)
 
 
-def backtest_answer(made: Backtest | None, compared: bool) -> dict[str, Any]:
-    """Returns what the API does: counts, the rate over time, a few events, the difference from the other filter."""
+def backtest_answer(made: Backtest | None, compared: bool, misfits: int = 0) -> dict[str, Any]:
+    """Returns what the API does: counts, the rate over time, a few events, the difference from the other filter.
+
+    `misfits` is the number of events that do not fit the domain as it is now, and are left out of all of that.
+    """
     if made is None:
-        nothing: dict[str, Any] = {"count": 0, "events": 0, "bucket": None, "rate": [], "samples": []}
+        nothing: dict[str, Any] = {"count": 0, "events": 0, "misfits": misfits, "bucket": None, "rate": []}
+        nothing["samples"] = []
         gone = {"existing": 0, "only_draft": 0, "only_existing": 0, "both": 0, "samples": {}}
         return {**nothing, "difference": gone if compared else None}
     told = made.to_dict()
@@ -199,6 +206,7 @@ def backtest_answer(made: Backtest | None, compared: bool) -> dict[str, Any]:
     return {
         "count": made.counts.draft,
         "events": made.counts.events,
+        "misfits": misfits,
         "bucket": made.bucket,
         "rate": [{"time": row["start"], "count": row["draft"]} for row in told["rate"]],
         "samples": matched[:SAMPLES] if not compared else matched,

@@ -11,13 +11,14 @@ from __future__ import annotations
 import bisect
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidings.service.data.data_directory import DataDirectory, DataDirectoryError, parts_of_key
 
 STALE_SECONDS = 15.0  # after which a driver that says nothing counts as gone
 OPENING_SECONDS = 60.0  # that a stream may take to open before it is said to be a problem
+DRIVER, SHARED = "driver", "shared"  # problems of all domains: no domain has such a key
 _KEPT = 4096  # positions of a domain whose counts are kept
 
 
@@ -83,7 +84,13 @@ class Lag:
         self._reached: dict[str, int] = {}  # by domain; never goes back
         self._waiting: Counter[str] = Counter()  # bytes by tenant, as of the last look, with what came since
         self.status: dict[str, Any] = {}
-        self.problem: str | None = None
+        self.problem: str | None = None  # with reading it
+        self.created: Mapping[str, float] = {}  # the domains of the catalogue, and when each was made
+
+    def problems(self) -> dict[str, str]:
+        """Why events are not matched as they come: see `problems_of`."""
+        found = problems_of(self.status, self.created) if self.driver == "running" else {}
+        return {DRIVER: f"its status cannot be read: {self.problem}", **found} if self.problem else found
 
     def appended(self, key: str, end: int, count: int, size: int) -> None:
         counted = self._counted.get(key)
@@ -165,16 +172,39 @@ def driver_state(status: Mapping[str, Any]) -> str:
     return str(status.get("state", "running")) if time.time() - said < STALE_SECONDS else "gone"
 
 
-def problems_of(status: Mapping[str, Any], keys: Collection[str] | None = None) -> dict[str, str]:
-    """Why events of domains are not matched as they come, by the domain's key; of these domains, or of all.
+def problems_of(status: Mapping[str, Any], created: Mapping[str, float]) -> dict[str, str]:
+    """Why events are not matched as they come, from what a running driver last wrote.
 
-    A stream may take a while to open; one that takes long, or that is in any other state than running, is a problem.
+    Returns reasons by the key of the domain, or under DRIVER and SHARED for what concerns all of them. `created` has
+    the domains of the catalogue, and when each was made. A stream may take a while to open, and a domain to be named;
+    one that takes long, that is in any other state than running, or that has a problem, is a problem.
     """
     found: dict[str, str] = {}
+    if status.get("problem"):
+        found[DRIVER] = str(status["problem"])
+    if status.get("shared") is not None and (problem := _stream_problem(status["shared"])):
+        found[SHARED] = problem
     domains = status.get("domains")
-    for key, said in domains.items() if isinstance(domains, dict) else ():
-        state = said.get("state")
-        is_opening = state in ("opening", "paused") and time.time() - said.get("since", 0.0) < OPENING_SECONDS
-        if (keys is None or key in keys) and state != "running" and not (is_opening and said.get("problem") is None):
-            found[key] = f"its stream is {state}: {said.get('problem') or 'it takes long'}"
+    domains = domains if isinstance(domains, dict) else {}
+    for key, said in domains.items():
+        if problem := _stream_problem(said):
+            found[key] = problem
+    now, started = time.time(), status.get("started")
+    begun = started if isinstance(started, int | float) else 0.0
+    for key, made in created.items():
+        if key not in domains and now - max(made, begun) > OPENING_SECONDS:
+            found[key] = f"the driver has no stream for it after {OPENING_SECONDS:g} seconds"
     return found
+
+
+def _stream_problem(said: Any) -> str | None:
+    """Why a stream does not match, by what the driver says of it; None if it does."""
+    if not isinstance(said, dict):
+        return f"the driver says nothing of its stream that makes sense: {said!r}"
+    state, problem, since = said.get("state"), said.get("problem"), said.get("since")
+    if state == "running":
+        return None if problem is None else f"its stream is running with a problem: {problem}"
+    is_recent = isinstance(since, int | float) and time.time() - since < OPENING_SECONDS
+    if state in ("opening", "paused") and is_recent and problem is None:
+        return None
+    return f"its stream is {state}: {problem or 'it takes long'}"

@@ -53,7 +53,7 @@ class HeldLimits:
     """How long beyond that it is kept for those who need it; how much of it is in each tenant's quota."""
 
     max_age: dt.timedelta = dt.timedelta(days=30)
-    grace_seconds: float = 3600.0  # that everybody has after the gateway was started, or a stream was last seen to run
+    grace_seconds: float = 3600.0  # that everybody has after the gateway was started, or a stream last came further
 
 
 HELD_BY_DEFAULT = HeldLimits()
@@ -114,6 +114,7 @@ class ServiceLimits:
     max_connections: int = 4_096
     max_connections_per_address: int = 1_024  # of another machine; programs of this one share an address
     max_bodies_bytes: int = 96 << 20  # of all requests that are being read or appended, beyond each tenant's own tenth
+    max_held_log_bytes: int = 32 << 30  # of all tenants' events, kept because somebody needs some of them
     max_head_bytes: int = 32 << 10  # of a request's line and headers
     max_pipelined: int = 16  # requests that wait on one connection for an earlier one
     head_seconds: float = 10.0  # that a request's line and headers may take

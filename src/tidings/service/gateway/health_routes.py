@@ -10,13 +10,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tidings.service.gateway import openapi
-from tidings.service.gateway.driver_lag import problems_of
+from tidings.service.gateway.driver_lag import DRIVER, SHARED
 from tidings.service.gateway.filter_routes import backtests_under_way
 from tidings.service.gateway.gateway_context import Context, caller
 from tidings.service.gateway.gateway_metrics import CONTENT_TYPE
 from tidings.service.gateway.problems import Problem
 
 REASONS = 100  # domains whose problems are shown
+_GENERAL = {  # what everybody is told; the operator is told the reason
+    DRIVER: "the driver has a problem",
+    SHARED: "the stream that small domains share is not running, or has a problem",
+}
 _GIVEN_UP = 20  # needs that are not met any more, as shown to the operator
 
 routes = APIRouter(tags=["operation"])
@@ -27,9 +31,11 @@ async def health(request: Request) -> Response:
     """`degraded` has its `reasons`; with a token it shows the tenant's domains too."""
     context: Context = request.app.state.context
     driver = context.lag.driver
-    problems = problems_of(context.lag.status) if driver == "running" else {}
+    problems = context.lag.problems()
     reasons = [] if driver == "running" else [f"the driver is {driver}"]
-    reasons += [f"the streams of {len(problems)} domains are not running"] if problems else []
+    reasons += [_GENERAL[name] for name in _GENERAL if name in problems]
+    if domains := len(problems.keys() - _GENERAL.keys()):
+        reasons.append(f"the streams of {domains} domains are not running, or have a problem")
     state: dict[str, Any] = {
         "status": "degraded" if reasons else "ok",
         "reasons": reasons,

@@ -322,7 +322,7 @@ class Mailboxes:
                 if not over:
                     break
                 dead = [at for at in over if start is not None and start <= at and (end is None or at < end)]
-                self._deliveries.dead_many(row.key, dead, OVERFLOWED, cursors={-filter.number: over[-1]})
+                self._deliveries.dead_many(row.key, dict.fromkeys(dead, OVERFLOWED), cursors={-filter.number: over[-1]})
 
     def _box(self, key: str) -> _Box | None:
         box = self._boxes.get(key)

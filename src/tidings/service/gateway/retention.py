@@ -8,9 +8,9 @@
 
 An event is needed as long as a stream has not matched it, a history or a backtest that was asked for has not
 read it, or a notification of it waits to be acknowledged. A subscriber who stays away so holds the log; the
-service says who it is. Nobody holds it for ever: beyond so many bytes for a tenant, or so long, the oldest
-notifications of subscribers who stay away become dead letters, and a stream that does not run is not waited for. Dead
-letters hold nothing: their events are there for as long as others are.
+service says who it is. Nobody holds it for ever: beyond so many bytes of a tenant's own or of all tenants, or so long,
+the oldest notifications of subscribers who stay away become dead letters, and a stream that does not come further is
+not waited for. Dead letters hold nothing: their events are there for as long as others are.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Need(NamedTuple):
     who: str
     tenant: str
     give_up: Callable[[int], None] | None = None  # all before a position; None: there is nothing to be noted
-    insists: bool = False  # it is met, whatever it takes: a stream that runs
+    insists: bool = False  # it is met, whatever it takes: a stream that comes further
 
 
 class Retention:
@@ -64,12 +64,12 @@ class Retention:
         self._lag = lag
         self._background = Background("retention", stores.settings.retain_seconds, self._once)
         self._began = time.monotonic()
-        self._up: dict[str, float] = {}  # by domain, when its stream was last seen to run, or first looked for
+        self._moved: dict[str, tuple[int, float]] = {}  # by domain, how far its stream was, and since when
         self._reached: dict[str, tuple[int, int]] = {}  # what was told the last time: the driver's process, a position
         # Who asks for history holds this: what they were told that there is stays until it is known what they need.
         self.lock = threading.Lock()
         self.held_by: Need | None = None  # who keeps the log from being shorter
-        self.held_bytes: dict[str, int] = {}  # by tenant: what the log has because of its needs
+        self.held_bytes: dict[str, int] = {}  # by tenant: of its own events, what the log has because of its needs
         self.given_up: list[Need] = []  # those that are not waited for any more
 
     def start(self) -> None:
@@ -107,12 +107,17 @@ class Retention:
         first: dict[str, int] = {}  # that each tenant needs
         for need in needs:
             first[need.tenant] = min(need.position, first.get(need.tenant, need.position))
-        self.held_bytes = {tenant: self._log.bytes_between(place, wanted) for tenant, place in sorted(first.items())}
+        self.held_bytes = {
+            tenant: self._log.bytes_between(place, wanted, prefix=f"{tenant}.")
+            for tenant, place in sorted(first.items())
+        }
+        oldest = max(oldest, self._log.position_of_newest(self._quotas.service.max_held_log_bytes, before=wanted))
         floors = dict.fromkeys(first, oldest)
         for tenant, size in self.held_bytes.items():
             most = self._quotas.of(tenant).held_log_bytes
             if size > most:
-                floors[tenant] = max(oldest, self._log.position_of_newest(most, before=wanted))
+                own = self._log.position_of_newest(most, before=wanted, prefix=f"{tenant}.")
+                floors[tenant] = max(oldest, own)
         if time.monotonic() - self._began < self._held.grace_seconds:
             floors = dict.fromkeys(first, 0)  # nobody had the time yet to come back
         met: list[Need] = []
@@ -145,13 +150,18 @@ class Retention:
             if isinstance(process, int) and self._lag.domain(row.key).get("state") == "running":
                 told[row.key] = (process, self._lag.reached(row.key))
             settled = before[1] if before is not None and row.key in told and before[0] == process else -1
-            now = time.monotonic()
-            if row.key in told:
-                self._up[row.key] = now
-            down = now - self._up.setdefault(row.key, now)
             said = f"the stream of {row.key} has not told that it is further"
-            yield Need(settled, said, row.tenant, insists=row.key in told or down < self._held.grace_seconds)
+            yield Need(settled, said, row.tenant, insists=self._gets_on(row.key, is_running=row.key in told))
         self._reached = told
+
+    def _gets_on(self, key: str, *, is_running: bool) -> bool:
+        """Whether a stream has come further within the grace, or runs and has nothing to match."""
+        reached, now = self._lag.reached(key), time.monotonic()
+        last, since = self._moved.get(key, (-2, now))
+        if reached > last or (is_running and not self._lag.of(key)):
+            self._moved[key] = (reached, now)
+            return True
+        return now - since < self._held.grace_seconds
 
     def _asked_for(self) -> Iterator[Need]:
         """Histories that are being replayed or backtested."""
@@ -196,4 +206,4 @@ class Retention:
             given_up = [position for position in waiting if position < before]
             if not given_up:
                 return
-            self._deliveries.dead_many(row.key, given_up, HELD, cursors={row.key: given_up[-1]})
+            self._deliveries.dead_many(row.key, dict.fromkeys(given_up, HELD), cursors={row.key: given_up[-1]})

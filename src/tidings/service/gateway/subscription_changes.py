@@ -20,7 +20,7 @@ import dataclasses
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from tidings.errors import TidingsError
@@ -49,14 +49,16 @@ from tidings.service.gateway.scheduling import Background, FairThreads
 from tidings.service.gateway.tenant_use import TenantUse
 from tidings.service.gateway.webhook_sending import check_webhook_url, new_secret
 from tidings.service.gateway.webhooks import Webhooks
-from tidings.store.catalogue import Catalogue, FilterRow, NewSubscription, SubscriptionChanges, SubscriptionRow
+from tidings.store.catalogue import Catalogue, FilterRow, JobRow, NewSubscription, SubscriptionChanges, SubscriptionRow
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import NotificationsError
 from tidings.store.mailboxes.shared_progress import SharedProgressError
 
 MOST = 500  # of one group
 _PURGE_SECONDS = 30.0
+_DOMAINS_SECONDS = 10.0  # between looks at which domains the driver has to have
 _REPLAY_TRIES = 5  # of the driver at a history, before its subscription is disabled with the reason
+MISFIT = "the event could not be matched: it does not fit its domain as it is now"
 _logger = logging.getLogger(__name__)
 _Asked: TypeAlias = "tuple[NewSubscription, asyncio.Future[SubscriptionRow]]"
 
@@ -297,6 +299,7 @@ class SubscriptionUpkeep:
         self._use = use
         self._sweeping = Background("upkeep of subscriptions", self._settings.sweep_seconds, self._sweep)
         self._purged = time.monotonic()
+        self._domains_read = float("-inf")
         self._replays_failed = Counter[str]()  # how often the driver could not replay a history, by the job's id
         self._set_aside: dict[str, int] = {}  # by domain: how much of what the driver has set aside is noted here
 
@@ -347,6 +350,9 @@ class SubscriptionUpkeep:
 
     def _read_status(self) -> None:
         self._lag.read()
+        if time.monotonic() - self._domains_read > _DOMAINS_SECONDS:
+            self._domains_read = time.monotonic()
+            self._lag.created = {row.key: row.created / 1e6 for row in self._catalogue.domains()}
         self._log_end.start, self._log_end.position = self._log.start, self._log.end
 
     def _note_failures(self) -> list[SubscriptionRow]:
@@ -390,6 +396,7 @@ class SubscriptionUpkeep:
                     continue
                 _logger.error("the history of subscription %s/%s: %s", job.tenant, subscription, reason)
                 self._catalogue.update(job.tenant, subscription, disabled=f"its history cannot be replayed: {reason}")
+            self._note_misfits(job, (answer or {}).pop("misfits", {}))
             self._catalogue.close_job(job.id, answer)
             path.unlink(missing_ok=True)
             self._replays_failed.pop(job.id, None)
@@ -400,6 +407,13 @@ class SubscriptionUpkeep:
         """Returns the subscriptions of these tenants and ids as they are now."""
         rows = [self._catalogue.get(tenant, id) for tenant, id in names]
         return [row for row in rows if row is not None]
+
+    def _note_misfits(self, job: JobRow, misfits: Mapping[str, str]) -> None:
+        """Make dead letters of the events of a history that do not fit the domain as it is now."""
+        row = self._catalogue.get(job.tenant, str(job.request["subscription"]))
+        if row is not None and misfits:
+            dead = {int(position): f"{MISFIT}: {reason}" for position, reason in misfits.items()}
+            self._deliveries.dead_many(row.key, dead, cursors={})
 
     def _purge(self) -> None:
         """Removes deleted subscriptions that the driver is done with, and old jobs."""

@@ -44,8 +44,8 @@ _PAGES = f"""SELECT first, count, domain, time, checksum, length,
     CASE WHEN {_OF_DOMAINS} THEN keys END, CASE WHEN {_OF_DOMAINS} THEN events END,
     CASE WHEN {_OF_DOMAINS} THEN attributes END
     FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 ORDER BY first"""
-_SIZES = "SELECT first, count, length(events) + coalesce(length(attributes), 0) AS size FROM pages"
-_PLACED_SIZES = "SELECT first, count, size FROM pages JOIN placed USING (first)"  # of pages in a topic
+_SIZES = "SELECT first, count, domain, length(events) + coalesce(length(attributes), 0) AS size FROM pages"
+_PLACED_SIZES = "SELECT first, count, domain, size FROM pages JOIN placed USING (first)"  # of pages in a topic
 _PLACED = f"""SELECT first, count, domain, time, checksum, length, offset, size FROM pages JOIN placed USING (first)
     WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"""
 _HEADERS = f"SELECT first, count FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"
@@ -208,22 +208,28 @@ class LogReader:
                 high = max(low, page[0][0])
         return low
 
-    def position_of_newest(self, max_bytes: int, *, before: int | None = None) -> int:
-        """The first position of the newest events, of all or of those before a position, that take so many bytes."""
-        sizes = f"{self._sizes} WHERE ?1 IS NULL OR first < ?1 ORDER BY first DESC"
+    def position_of_newest(self, max_bytes: int, *, before: int | None = None, prefix: str = "") -> int:
+        """The first position of the newest events, of all or of those before a position, that take so many bytes.
+
+        With a prefix, only events of domains count whose names begin with it.
+        """
+        sizes = f"{self._sizes} WHERE (?1 IS NULL OR first < ?1) AND domain GLOB ?2 || '*' ORDER BY first DESC"
         at = total = 0
         with self._lock, translated("cannot read"):
-            for first, count, size in self._connection.cursor().execute(sizes, (before,)):
+            for first, count, _, size in self._connection.cursor().execute(sizes, (before, prefix)):
                 total += size
                 if total > max_bytes:
                     return int(first + count)
                 at = first
         return int(at)
 
-    def bytes_between(self, start: int, end: int) -> int:
-        """What the events of positions [start, end) take, compressed; by pages, the first of them whole."""
+    def bytes_between(self, start: int, end: int, *, prefix: str = "") -> int:
+        """What the events of positions [start, end) take, compressed; by pages, the first of them whole.
+
+        With a prefix, only events of domains count whose names begin with it.
+        """
         total = f"SELECT coalesce(sum(size), 0) FROM ({self._sizes}) WHERE first + count > ? AND first < ?"
-        return int(self._ask(total, start, end)[0][0])
+        return int(self._ask(f"{total} AND domain GLOB ? || '*'", start, end, prefix)[0][0])
 
     def advance(self, start: int, *, domain: Domains = None, events: int | None = None, end: int | None = None) -> int:
         """Where a read from `start` on ends that takes at most so many events of the domain.

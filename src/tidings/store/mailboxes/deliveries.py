@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,12 +172,10 @@ class Deliveries(SqliteFile):
             if acknowledge:
                 self._acknowledge(subscription, position)
 
-    def dead_many(
-        self, subscription: int, positions: Sequence[int], reason: str, *, cursors: Mapping[int, int]
-    ) -> None:
-        """Give notifications up, and have cursors be this far, in one transaction."""
+    def dead_many(self, subscription: int, reasons: Mapping[int, str], *, cursors: Mapping[int, int]) -> None:
+        """Give notifications up, by position with the reason, and have cursors be this far, in one transaction."""
         with self._writing():
-            rows = [(subscription, position, reason, _now()) for position in positions]
+            rows = [(subscription, position, reason, _now()) for position, reason in reasons.items()]
             self._connection.executemany("INSERT OR REPLACE INTO dead VALUES (?, ?, ?, 0, ?)", rows)
             for key, position in cursors.items():
                 self._acknowledge(key, position)
