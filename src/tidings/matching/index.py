@@ -24,7 +24,8 @@ from tidings.matching.engines.entries import Entries, entries_of
 from tidings.matching.engines.event_codes import Coder, Encoded, RowCells, coders_of, encode
 from tidings.matching.engines.found_pairs import Pairs, Rows, Runs
 from tidings.matching.engines.path_engine import AskedPaths, PathEngine, asked_paths, served_by_paths
-from tidings.matching.engines.residual_matching import Asking, Decision, Recheck, asking_of
+from tidings.matching.engines.residual_matching import Asking, Decision, asking_of
+from tidings.model.arrow import ArrowArray
 
 SAMPLE = 2_000  # events
 
@@ -88,23 +89,26 @@ class Index:
         coding += sum(asked.known.index.bytes for asked in self.asked)
         return coding + self.asking.bytes + sum(engine.bytes for engine in self.engines)
 
-    def match(self, columns: Columns, recheck: Recheck, visit: Visit | None = None) -> Found:
-        """The slots that each event matches; a visit takes what it finds of the cells' guests."""
+    def match(self, columns: Columns, texts: ArrowArray, visit: Visit | None = None) -> Found:
+        """The slots that each event matches; a visit takes what it finds of the cells' guests.
+
+        `texts` are the filters by slot, for the few that have to be evaluated whole.
+        """
         count = columns.batch.count
         rows, tried = Rows(count), 0
         seen = np.zeros(self.slots if len(self.repeated) else 0, np.int32)
         for start in range(0, count, _STRETCH):
             stretch = columns if count <= _STRETCH else columns.part(start, min(start + _STRETCH, count))
-            tried += self._match_stretch(stretch, recheck, rows, seen, visit, start)
+            tried += self._match_stretch(stretch, texts, rows, seen, visit, start)
         return Found(rows.offsets, rows.slots, tried)
 
     def _match_stretch(
-        self, columns: Columns, recheck: Recheck, rows: Rows, seen: npt.NDArray[np.int32], visit: Visit | None, at: int
+        self, columns: Columns, texts: ArrowArray, rows: Rows, seen: npt.NDArray[np.int32], visit: Visit | None, at: int
     ) -> int:
         events = encode(columns, self.coders)
         if visit is not None:
             visit.odd[at : at + events.count] = events.odd
-        decision = Decision(self.asking, columns, events, recheck) if len(self.asking) or events.odd.any() else None
+        decision = Decision(self.asking, columns, events, texts) if len(self.asking) or events.odd.any() else None
         for asked in self.asked:
             columns.documents(asked.path).know(asked.known)
         pairs, runs = _buffer.pairs, _buffer.runs

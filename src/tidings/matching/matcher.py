@@ -1,9 +1,9 @@
 """Match batches of events against a changing table of filters.
 
-Subscriptions live in *parts*: segments, each indexed at one time, and an index that grows for those that
-were added last; what is removed is marked dead. Parts are merged in the background as they pile up, like
-the levels of a log-structured merge tree. All of them together are one immutable state: a change makes
-another and swaps it in, so that a match, on any thread, sees one or the other.
+Subscriptions live in *parts*: segments, each indexed at one time, and a delta for those that were added last; what is
+removed is marked. Parts are merged in the background as they pile up, like the levels of a log-structured merge tree.
+All of them together are one immutable index version: a change makes another and swaps it in, so that a match, on any
+thread, sees one or the other.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tidings.filter.dialects.xpath import ATTRIBUTE, DOMAIN, check_documents, co
 from tidings.filter.meaning.interpreter import selected_by
 from tidings.filter.syntax.parser import parse_filter
 from tidings.matching.batch_columns import Columns
-from tidings.matching.change.delta import Fresh
+from tidings.matching.change.delta import Delta
 from tidings.matching.change.delta_reader import DeltaReader
-from tidings.matching.change.merge import Background, Part, first_to_merge, merged
-from tidings.matching.change.removed import Matched, living
-from tidings.matching.change.segment import Living, joined
+from tidings.matching.change.merge import BackgroundMerge, Part, first_to_merge, merged
+from tidings.matching.change.removed import joined_matches, part_matches
+from tidings.matching.change.segment import LiveSegment
 from tidings.matching.change.version import (
-    State,
+    IndexVersion,
     at_rest,
     changed_table,
     from_first_events,
     frozen,
-    indexed_state,
-    pending_state,
-    state_with,
-    state_without,
+    indexed_version,
+    pending_version,
     table_without,
     valid_at,
+    version_with,
+    version_without,
     with_merged,
 )
 from tidings.matching.engines.cells import Visit
@@ -53,10 +53,10 @@ from tidings.matching.saving import matcher_file as storage
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events, read_record
 from tidings.model.infer import infer_domain
-from tidings.model.subscription import SubscriptionTable, read_subscriptions
+from tidings.model.subscription import SubscriptionTable, joined_tables, read_subscriptions
 
-FRESH = 1 << 14  # entries at least that are added before they are merged into a segment
-FRESH_SHARE = 16  # and one for so many subscriptions that are indexed
+DELTA = 1 << 14  # entries at least that are added before they are merged into a segment
+DELTA_SHARE = 16  # and one for so many subscriptions that are indexed
 GUESTS_SHARE = 2  # the same for those that are guests of a segment
 MIN_EVENTS_A_THREAD = 1024
 
@@ -112,7 +112,7 @@ class Matcher:
         self._threads = threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._threads, "tidings-match") if self._threads > 1 else None
         self._changing = threading.Lock()  # one change at a time; matches never wait for it
-        self._background = Background(self._merge)
+        self._background = BackgroundMerge(self._merge)
         self._reader: DeltaReader | None = None
         self._sample: Columns | None = None
         self._replaced = 0  # how often all was
@@ -122,15 +122,15 @@ class Matcher:
             raise ValueError("with dialect='xpath' events are documents: leave the domain out")
         with self._own_columns():
             known = DOMAIN if self._paths is not None else _as_domain(domain)
-            self._state = pending_state(self._subscriptions(subscriptions), known)
+            self._version = pending_version(self._subscriptions(subscriptions), known)
 
     @property
     def domain(self) -> Domain | None:
         """The domain of the events: as given, or inferred from the first events matched."""
-        return self._state.domain
+        return self._version.domain
 
     def __len__(self) -> int:
-        return len(self._state)
+        return len(self._version)
 
     def match(self, events: Any, positions: Any = None, *, on_error: Choice["raise", "reject"] = "raise") -> Matches:
         """The subscriptions that each event matches.
@@ -142,33 +142,35 @@ class Matcher:
         """
         if self._paths is not None:
             return self._match_documents(self._paths.events(events), positions, on_error)
-        domain = self._state.domain
+        domain = self._version.domain
         if domain is None:
             if not _has_events(events):
-                return Matches(np.zeros(1, np.int64), np.empty(0, np.int32), (self._state.tables()[0].ids,), [])
+                return Matches(np.zeros(1, np.int64), np.empty(0, np.int32), (self._version.tables()[0].ids,), [])
             domain = infer_domain(events)
         batch = read_events(events, domain, on_error=on_error)
-        state = self._ready(batch)
+        version = self._ready(batch)
         count = batch.count + len({reject.row for reject in batch.rejects})
         at = None if positions is None else _positions(positions, count)[batch.rows]
-        offsets, slots, tried = self._match(state.parts, batch, at)
+        offsets, slots, tried = self._match(version.parts, batch, at)
         if batch.rejects:
             counts = np.zeros(count, np.int64)
             counts[batch.rows] = np.diff(offsets)
             offsets = np.concatenate([[0], np.cumsum(counts)])
         for counter, more in enumerate((batch.count, tried, len(slots))):
             self._counters[counter] += more
-        return Matches(offsets, slots, tuple(table.ids for part in state.parts for table in part.tables), batch.rejects)
+        return Matches(
+            offsets, slots, tuple(table.ids for part in version.parts for table in part.tables), batch.rejects
+        )
 
     def _match_documents(self, batch: EventBatch, positions: Any, on_error: Choice["raise", "reject"]) -> Matches:
         """Which documents cannot be read is looked for where nothing was found: in such a one nothing is."""
-        state = self._ready(batch)
+        version = self._ready(batch)
         at = None if positions is None else _positions(positions, batch.count)
-        offsets, slots, tried = self._match(state.parts, batch, at)
+        offsets, slots, tried = self._match(version.parts, batch, at)
         rejects = check_documents(batch, np.flatnonzero(np.diff(offsets) == 0), on_error)
         for counter, more in enumerate((batch.count - len(rejects), tried, len(slots))):
             self._counters[counter] += more
-        return Matches(offsets, slots, tuple(table.ids for part in state.parts for table in part.tables), rejects)
+        return Matches(offsets, slots, tuple(table.ids for part in version.parts for table in part.tables), rejects)
 
     def add(self, subscriptions: Any) -> None:
         """Add subscriptions with new ids; the next match sees them."""
@@ -182,12 +184,12 @@ class Matcher:
         """Remove subscriptions; the next match does not see them."""
         listed = list(dict.fromkeys(ids))
         with self._changing:
-            state = self._indexed()
-            self._swap(table_without(state, listed) if state.domain is None else state_without(state, listed))
+            version = self._indexed()
+            self._swap(table_without(version, listed) if version.domain is None else version_without(version, listed))
 
     def subscriptions(self) -> pa.Table:
         """The subscriptions as a table with the columns id and filter, in no order."""
-        tables = [pa.table({"id": one.ids, "filter": one.filters}) for one in self._state.tables()]
+        tables = [pa.table({"id": one.ids, "filter": one.filters}) for one in self._version.tables()]
         empty: dict[str, Any] = {"id": pa.array([], pa.int64()), "filter": pa.array([], pa.string())}
         return pa.concat_tables(tables) if tables else pa.table(empty)
 
@@ -195,9 +197,10 @@ class Matcher:
         """Have these subscriptions and no others."""
         table = self._subscriptions(subscriptions)
         with self._changing, self._own_columns():
-            fresh = pending_state(table, self._state.domain)
+            replacing = pending_version(table, self._version.domain)
             self._replaced += 1
-            self._swap(fresh if self._sample is None or fresh.filters is None else indexed_state(fresh, self._sample))
+            ready = self._sample is not None and replacing.filters is not None
+            self._swap(indexed_version(replacing, self._sample) if ready else replacing)
 
     def settle(self) -> None:
         """Wait until nothing is left to merge in the background, and raise what went wrong there, if anything did.
@@ -210,7 +213,7 @@ class Matcher:
         """Why an event matches a subscription, or why not: predicate by predicate, with the values."""
         domain, event = self._domain_for(event), self._record(event)
         with self._changing:
-            text = self._state.filter_text(subscription_id)
+            text = self._version.filter_text(subscription_id)
         return explain(parse_filter(text, domain), read_record(event, domain), subscription=subscription_id, text=text)
 
     def nearest(self, event: Any, limit: int = 5) -> list[Explanation]:
@@ -220,31 +223,31 @@ class Matcher:
         """
         domain = self._domain_for(event)
         record = read_record(self._record(event), domain)
-        tables = self._state.tables()
+        tables = self._version.tables()
         if not tables:
             return []
-        every = joined(tables)
+        every = joined_tables(tables)
         return nearest(every.ids, every.filters, domain, record, limit)
 
     def select(self, event: Any, subscription_id: str | int) -> list[str]:
         """What the paths of a subscription select in an event that matches it: elements as XML, other nodes as text."""
         domain, event = self._domain_for(event), self._record(event)
         with self._changing:
-            text = self._state.filter_text(subscription_id)
+            text = self._version.filter_text(subscription_id)
         return selected_by(parse_filter(text, domain), read_record(event, domain))
 
     def stats(self) -> MatcherStats:
         """Engines and why, bytes, candidates tried against matched."""
-        parts = self._state.parts
+        parts = self._version.parts
         engines = tuple(engine for part in parts for engine in _engines(part))
         return MatcherStats(len(self), len(parts), sum(part.bytes for part in parts), engines, *self._counters)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the matcher to a file, as it is at this moment, in place of the file that there may be."""
         with self._changing:
-            state, sample = at_rest(self._state, self._sample), self._sample
+            version, sample = at_rest(self._version, self._sample), self._sample
         batch = None if sample is None else replace(sample.batch, source=None)
-        storage.save(path, {"state": state, "sample": batch, "dialect": self._paths})
+        storage.save(path, {"version": version, "sample": batch, "dialect": self._paths})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, threads: int | None = None) -> Matcher:
@@ -254,26 +257,18 @@ class Matcher:
         old one. A file that is damaged, is none of ours, or comes from another version is refused.
         """
         saved = storage.load(path)
-        state: State = saved["state"]
         matcher = cls([], threads=threads)
-        matcher._state, matcher._paths = state, saved["dialect"]
-        if state.domain is not None:
-            domain = state.domain
-            restored = tuple(
-                replace(part, segment=storage.restored(part.segment, domain)) if isinstance(part, Living) else part
-                for part in state.indexed
-            )
-            matcher._state = replace(state, indexed=restored)
+        matcher._version, matcher._paths = saved["version"], saved["dialect"]
         matcher._sample = None if saved["sample"] is None else Columns(saved["sample"])
         return matcher
 
-    # ------------------------------------------------------------------ states
+    # ------------------------------------------------------------------ versions
 
-    def _ready(self, batch: EventBatch) -> State:
-        """The state with all its parts, built with the first batch as the sample of what events are like."""
-        state = self._state
-        if state.pending is None:
-            return state
+    def _ready(self, batch: EventBatch) -> IndexVersion:
+        """The version with all its parts, built with the first batch as the sample of what events are like."""
+        version = self._version
+        if version.pending is None:
+            return version
         with self._changing:
             if self._sample is None and batch.count:
                 columns = {path: column.slice(0, SAMPLE) for path, column in batch.columns.items()}
@@ -281,48 +276,48 @@ class Matcher:
                 self._sample = Columns(EventBatch(batch.domain, count, columns, batch.rows[:count], [], None))
             return self._indexed(batch.domain)
 
-    def _indexed(self, domain: Domain | None = None) -> State:
-        state = self._state
-        if state.pending is not None:
-            if state.domain is None and domain is not None:
-                state = from_first_events(state.pending, domain)
-            if state.filters is not None:
-                self._state = state = indexed_state(state, self._sample)
-        return state
+    def _indexed(self, domain: Domain | None = None) -> IndexVersion:
+        version = self._version
+        if version.pending is not None:
+            if version.domain is None and domain is not None:
+                version = from_first_events(version.pending, domain)
+            if version.filters is not None:
+                self._version = version = indexed_version(version, self._sample)
+        return version
 
     def _change(self, table: SubscriptionTable, *, replacing: bool) -> None:
         if not len(table):
             return
         with self._changing, self._own_columns():
-            state = self._indexed()
-            if state.domain is None:
-                assert state.pending is not None
-                self._swap(pending_state(changed_table(state.pending, table, replacing=replacing), None))
+            version = self._indexed()
+            if version.domain is None:
+                assert version.pending is not None
+                self._swap(pending_version(changed_table(version.pending, table, replacing=replacing), None))
                 return
             if self._reader is None:
-                self._reader = DeltaReader(state.domain)
-            self._swap(state_with(state, table, self._reader, self._sample, replacing=replacing))
+                self._reader = DeltaReader(version.domain)
+            self._swap(version_with(version, table, self._reader, self._sample, replacing=replacing))
 
-    def _swap(self, state: State) -> None:
-        """Have another state from now on, and have it merged where that is due."""
-        self._state = state
-        if _due(state) is not None:
+    def _swap(self, version: IndexVersion) -> None:
+        """Make this the current version, and start merging if that is due."""
+        self._version = version
+        if _due(version) is not None:
             self._background.start()
 
     def _merge(self) -> bool:
-        """Merge what is due, if anything: matches and changes go on meanwhile."""
+        """Merge what is due; returns whether anything was. Matches and changes go on meanwhile."""
         with self._changing:
-            first = _due(self._state)
+            first = _due(self._version)
             if first is None:
                 return False
-            if first == 0 or _is_grown(self._state):  # the newest are guests of the first part
-                self._state = frozen(self._state)
-            before, replaced, sample = self._state, self._replaced, self._sample
+            if first == 0 or _is_grown(self._version):  # the newest are guests of the first part
+                self._version = frozen(self._version)
+            before, replaced, sample = self._version, self._replaced, self._sample
         assert before.domain is not None
-        segment, went = merged(before.indexed[first:], before.domain, sample)
+        segment, went = merged(before.base[first:], before.domain, sample)
         with self._changing:
             if replaced == self._replaced:
-                self._state = with_merged(self._state, before, first, segment, went)
+                self._version = with_merged(self._version, before, first, segment, went)
         return True
 
     # ------------------------------------------------------------------ matching
@@ -345,7 +340,7 @@ class Matcher:
         return np.cumsum(counts), np.concatenate([slots for _, slots, _ in found]), sum(tried for *_, tried in found)
 
     def _domain_for(self, event: Any) -> Domain:
-        return self._state.domain or infer_domain([event])
+        return self._version.domain or infer_domain([event])
 
     # ------------------------------------------------------------------ dialects
 
@@ -365,18 +360,18 @@ def _match_all(
     parts: tuple[Part, ...], batch: EventBatch, positions: npt.NDArray[np.int64] | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
     columns = Columns(batch)  # one for all parts: codes are computed once
-    guests = next((part.guests for part in parts if isinstance(part, Fresh) and part.guests is not None), None)
+    guests = next((part.guests for part in parts if isinstance(part, Delta) and part.guests is not None), None)
     visit = None if guests is None else Visit(guests.host.cells, guests.table, batch.count)
     matched, tried = [], 0
     for part in parts:
-        # Guests are found in their host's cells, and are subscriptions of the fresh part, which comes after it.
-        visiting = part.guests is guests if isinstance(part, Fresh) else guests is not None and part.hosts(guests)
+        # Guests are found in their host's cells, and are subscriptions of the delta, which comes after it.
+        visiting = part.guests is guests if isinstance(part, Delta) else guests is not None and part.hosts(guests)
         found = part.match(columns, visit if visiting else None)
         tried += found.tried
         if positions is not None:
             found = _valid(part, found, positions)
-        matched.append(Matched(found.offsets, found.slots, part.died, part.marks, part.deaths, len(part)))
-    return *living(matched, batch.count), tried
+        matched.append(part_matches(found.offsets, found.slots, part.removed, len(part)))
+    return *joined_matches(matched, batch.count), tried
 
 
 def _valid(part: Part, found: Found, positions: npt.NDArray[np.int64]) -> Found:
@@ -387,25 +382,25 @@ def _valid(part: Part, found: Found, positions: npt.NDArray[np.int64]) -> Found:
     return Found(np.concatenate([[0], np.cumsum(left)]), found.slots[kept], found.tried)
 
 
-def _due(state: State) -> int | None:
-    """Where the parts begin that are to be merged: with what is fresh where that has grown."""
-    return first_to_merge(state.parts if _is_grown(state) else state.indexed)
+def _due(version: IndexVersion) -> int | None:
+    """Where the parts begin that are to be merged: with the delta if that has grown."""
+    return first_to_merge(version.parts if _is_grown(version) else version.base)
 
 
-def _is_grown(state: State) -> bool:
-    """Whether what is fresh is to be merged: guests only when they are many, for they cost matches little."""
-    if state.fresh is None:
+def _is_grown(version: IndexVersion) -> bool:
+    """Whether the delta is to be merged: guests only when they are many, for they cost matches little."""
+    if version.delta is None:
         return False
-    indexed = sum(part.alive for part in state.indexed)
-    chained, entries = state.fresh.chained, state.fresh.entries
-    return chained >= max(FRESH, indexed // FRESH_SHARE) or entries >= max(FRESH, indexed // GUESTS_SHARE)
+    base = sum(part.alive for part in version.base)
+    chained, entries = version.delta.chained, version.delta.entries
+    return chained >= max(DELTA, base // DELTA_SHARE) or entries >= max(DELTA, base // GUESTS_SHARE)
 
 
 def _engines(part: Part) -> tuple[EngineStats, ...]:
-    if isinstance(part, Living):
+    if isinstance(part, LiveSegment):
         return part.segment.index.engines
     reason = "added last, to be merged"
-    return (EngineStats("fresh", part.entries, 0, part.bytes, 0.0, reason),)
+    return (EngineStats("delta", part.entries, 0, part.bytes, 0.0, reason),)
 
 
 def _has_events(events: Any) -> bool:

@@ -6,11 +6,12 @@ integers, one kind in a table, unique and never NULL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,9 +24,16 @@ from tidings.model.types import BIGINT, STRING, DataType
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionId:
-    owner: int  # c1
-    number: int  # c2
-    constrained: int  # c3
+    """The subscription id of a peer-to-peer ring, which says by itself how many lists must name it.
+
+    P. Triantafillou and I. Aekaterinidis, "Content-based Publish-Subscribe Over Structured P2P Networks", section 3,
+    "The Subscription Identifier" and Figure 3. An event matches a subscription of a conjunction that is found in
+    exactly c3 of the lists to which the event's values lead.
+    """
+
+    owner: int  # c1: the node where the subscription belongs, m bits in a ring of m-bit identifiers
+    number: int  # c2: the subscription's number at that node, ⌈log2 of how many a node can have⌉ bits
+    constrained: int  # c3: how many attributes it constrains, as many bits as the count of attributes needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +88,11 @@ __all__ = [
     "SubscriptionIdCodec",
     "SubscriptionTable",
     "check_id",
+    "joined_tables",
     "read_subscriptions",
 ]
 
+_COLUMNS = ("ids", "filters", "subscribers", "domains", "valid_from", "valid_to")
 _TEXT_COLUMNS = ("filter", "subscriber", "domain")
 _FEW = 1_000  # ids: a set of them is made sooner than Arrow makes a dictionary
 _POSITION_COLUMNS = ("valid_from", "valid_to")
@@ -156,6 +166,34 @@ class SubscriptionTable:
 
     def __iter__(self) -> Iterator[Subscription]:
         return (self[i] for i in range(len(self)))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> SubscriptionTable:
+        """Some rows of the table."""
+        if len(rows) == len(self):
+            return self
+        chosen = pa.array(rows)
+        columns: dict[str, Any] = {
+            name: None if (column := getattr(self, name)) is None else column.take(chosen) for name in _COLUMNS
+        }
+        return SubscriptionTable(**columns)
+
+
+def joined_tables(tables: Sequence[SubscriptionTable]) -> SubscriptionTable:
+    """Tables one after the other; an empty table does not decide the type of ids."""
+    tables = [table for table in tables if len(table)] or list(tables[:1])
+    columns: dict[str, Any] = {}
+    for name in _COLUMNS:
+        given = [getattr(table, name) for table in tables]
+        present = next((column for column in given if column is not None), None)
+        if present is None:
+            columns[name] = None
+            continue
+        filled = []
+        for table, column in zip(tables, given, strict=True):
+            missing = 0 if name == "valid_from" else None  # a table that lacks it is valid from the start
+            filled.append(column if column is not None else pa.array([missing] * len(table), present.type))
+        columns[name] = pa.concat_arrays(filled)
+    return SubscriptionTable(**columns)
 
 
 def read_subscriptions(source: Any) -> SubscriptionTable:

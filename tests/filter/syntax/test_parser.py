@@ -165,7 +165,7 @@ def test_names_are_found_as_spark_finds_them(text: str) -> None:
         ("`x", "filter: the ` is never closed at column 1"),
         ("SELECT * FROM t", "filter"),
         ("i = (SELECT 1)", "filter"),
-        ("i IN (SELECT l FROM t)", "filter: 'SELECT' is not in the language at column 7; a filter is a condition"),
+        ("i IN (SELECT l FROM t)", "filter: a subquery is not in the language at column 7; a filter sees one event"),
         ("x" * 100_000 + " = 1", "filter: unknown attribute 'xxxxx"),
         ("*", "filter"),
         ("address.* = 1", "filter"),
@@ -181,6 +181,35 @@ def test_a_bad_filter_is_refused_with_its_place_and_what_to_do(text: str, messag
         parse_filter(text, DOMAIN)
     assert message in str(raised.value)
     assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("i IN (SELECT 1)", 7),
+        ("i IN (SELECT * FROM t)", 7),
+        ("i = (SELECT max(y) FROM t)", 6),
+        ("EXISTS (SELECT 1)", 9),
+        ("b AND NOT EXISTS ( select 1 from t)", 20),
+        ("d > ALL (SELECT d FROM t)", 10),
+        ("(SELECT 1) = i", 2),
+        ("i IN (1, (SELECT 2))", 11),
+        ("i IN (WITH a AS (SELECT 1) SELECT * FROM a)", 7),
+    ],
+)
+def test_a_subquery_is_refused_by_its_name(text: str, column: int) -> None:
+    with pytest.raises(FilterError) as caught:
+        parse_filter(text, DOMAIN)
+    assert str(caught.value) == (
+        f"filter: a subquery is not in the language at column {column}; "
+        "a filter sees one event: compare its attributes with values"
+    )
+
+
+@pytest.mark.parametrize("text", ["(prise > 1)", "(`select` > prise)", "i IN (prise)", "(select < prise)"])
+def test_an_attribute_in_parentheses_is_no_subquery(text: str) -> None:
+    with pytest.raises(FilterError, match="unknown attribute 'prise'"):
+        parse_filter(text, DOMAIN)
 
 
 def test_what_is_not_text_is_no_filter() -> None:

@@ -18,7 +18,7 @@ from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings import Attribute, Domain, FilterError, Matcher, Subscription, SubscriptionError
 from tidings.matching import matcher
-from tidings.matching.change import version as state
+from tidings.matching.change import version
 from tidings.matching.change.segment import IdLookup
 from tidings.testing import workloads
 from tidings.testing.oracle import brute_force
@@ -43,9 +43,9 @@ def _expected(model: dict[Any, str]) -> set[tuple[int, Any]]:
 @pytest.fixture
 def merging_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """So small limits that every few changes something is merged or indexed at once, and segments have guests."""
-    monkeypatch.setattr(matcher, "FRESH", 40)
-    monkeypatch.setattr(state, "LARGE", 30)
-    monkeypatch.setattr(state, "HOST", 1)
+    monkeypatch.setattr(matcher, "DELTA", 40)
+    monkeypatch.setattr(version, "LARGE", 30)
+    monkeypatch.setattr(version, "HOST", 1)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -97,7 +97,7 @@ def _follow_a_model(random: Random, known: bool, steps: int) -> None:
 def test_what_is_added_is_found_as_the_oracle_finds_it_fresh_and_merged(case: Case, at_once: int, first: int) -> None:
     readable = case.readable()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "HOST", 1)
+        patch.setattr(version, "HOST", 1)
         changing = Matcher(readable[:first], case.domain)
         for start in range(first, len(readable), at_once):
             changing.match(case.events[:1])
@@ -105,7 +105,7 @@ def test_what_is_added_is_found_as_the_oracle_finds_it_fresh_and_merged(case: Ca
     expected = brute_force(readable, case.events, case.domain)
     assert sorted(changing.match(case.events).pairs()) == sorted(expected)
     merged = Matcher([], case.domain)
-    merged._state = state.at_rest(changing._state, changing._sample)
+    merged._version = version.at_rest(changing._version, changing._sample)
     assert sorted(merged.match(case.events).pairs()) == sorted(expected)
 
 
@@ -114,7 +114,7 @@ def test_guests_of_a_segment_are_found_as_if_they_had_been_there_from_the_start(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many that groups are full, and texts come that the segment does not know."""
-    monkeypatch.setattr(state, "HOST", 1)
+    monkeypatch.setattr(version, "HOST", 1)
     monkeypatch.setattr(matcher, "GUESTS_SHARE", 1 / 8)
     workload = getattr(workloads, name)(subscriptions=6_000, events=60)
     table = pa.table({"id": list(range(6_000)), "filter": workload.filters})
@@ -123,7 +123,7 @@ def test_guests_of_a_segment_are_found_as_if_they_had_been_there_from_the_start(
     for start in range(2_000, 6_000, 400):
         changing.add(table.slice(start, 400))
         changing.remove(range(start - 2_000, start - 1_900))
-    newest = changing._state.fresh
+    newest = changing._version.delta
     assert newest is not None
     assert newest.guests is not None
     assert newest.guests.table.size > 1_000
@@ -135,7 +135,7 @@ def test_guests_of_a_segment_are_found_as_if_they_had_been_there_from_the_start(
 
 def test_guests_of_a_large_group_lie_in_its_steps_or_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Narrow ranges, so many at one place that their step is full, and some that are wider than any that was there."""
-    monkeypatch.setattr(state, "HOST", 1)
+    monkeypatch.setattr(version, "HOST", 1)
     monkeypatch.setattr(matcher, "GUESTS_SHARE", 1 / 8)
     random = Random(7)
     lows = [random.uniform(0, 90) for _ in range(900)] + [40.0 + number / 100 for number in range(90)]
@@ -148,7 +148,7 @@ def test_guests_of_a_large_group_lie_in_its_steps_or_at_its_end(monkeypatch: pyt
         changing.add({id_: every[id_] for id_ in range(count - 50, count)})
         afresh = Matcher(_first(every, count), DOMAIN)
         assert set(changing.match(events).pairs()) == set(afresh.match(events).pairs())
-    newest = changing._state.fresh
+    newest = changing._version.delta
     assert newest is not None
     guests = newest.guests
     assert guests is not None
@@ -164,7 +164,7 @@ def _first(every: dict[int, str], count: int) -> dict[int, str]:
 def test_who_came_as_a_guest_while_its_segment_was_being_merged_moves_to_the_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state, "HOST", 1)
+    monkeypatch.setattr(version, "HOST", 1)
     changing = Matcher({number: f"n = {number % 5} AND x > 0" for number in range(40)}, DOMAIN)
     changing.match(EVENTS[:1])
     merge = matcher.merged
@@ -183,7 +183,7 @@ def test_who_came_as_a_guest_while_its_segment_was_being_merged_moves_to_the_new
 def test_a_workload_that_is_added_bit_by_bit_is_found_as_one_that_is_there_from_the_start(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matcher, "FRESH", 350)
+    monkeypatch.setattr(matcher, "DELTA", 350)
     workload = getattr(workloads, name)(subscriptions=900, events=40)
     table = pa.table({"id": list(range(900)), "filter": workload.filters})
     changing = Matcher(table.slice(0, 300), workload.domain)
@@ -209,7 +209,7 @@ def test_matches_keep_to_what_was_matched_against() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda matcher: matcher.add([("c", "TRUE"), ("a", "TRUE")]), "'a' is there already"),
+        (lambda matcher: matcher.add([("c", "TRUE"), ("a", "TRUE")]), "'a' exists already"),
         (lambda matcher: matcher.remove(["a", "zz"]), "no subscription 'zz'"),
         (lambda matcher: matcher.upsert([("c", "TRUE"), ("d", "prise > 1")]), "unknown attribute 'prise'"),
         (lambda matcher: matcher.add([(5, "TRUE")]), "not of the type of the others"),
@@ -345,7 +345,7 @@ def test_a_process_that_ends_while_parts_are_merged_ends_well() -> None:
     script = (
         "from tidings import Matcher, Domain, Attribute\n"
         "from tidings.matching import matcher\n"
-        "matcher.FRESH = 64\n"
+        "matcher.DELTA = 64\n"
         "matcher = Matcher([], Domain('d', [Attribute('x', 'double')]))\n"
         "matcher.add({k: f'x > {k}' for k in range(2000)})\n"
     )

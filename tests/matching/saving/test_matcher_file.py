@@ -293,7 +293,7 @@ def test_the_arrays_of_a_loaded_matcher_lie_in_the_mapped_file(path: Path) -> No
     matcher = Matcher(_subscriptions(), DOMAIN)
     matcher.match(EVENTS)
     matcher.save(path)
-    arrays = list(_arrays_of(Matcher.load(path)._state))
+    arrays = list(_arrays_of(Matcher.load(path)._version))
     numbers = [one.ctypes.data for one in arrays if isinstance(one, np.ndarray) and one.dtype != object and one.size]
     columns = [one.buffers() for one in arrays if isinstance(one, pa.Array)]
     texts = [buffer.address for buffers in columns for buffer in buffers if buffer is not None and buffer.size]
@@ -305,7 +305,7 @@ def test_the_arrays_of_a_loaded_matcher_lie_in_the_mapped_file(path: Path) -> No
 
 def test_what_a_process_writes_to_its_arrays_stays_its_own(path: Path, whole: bytes) -> None:
     path.write_bytes(whole)
-    arrays = [one for one in _arrays_of(Matcher.load(path)._state) if isinstance(one, np.ndarray) and one.size]
+    arrays = [one for one in _arrays_of(Matcher.load(path)._version) if isinstance(one, np.ndarray) and one.size]
     writeable = [array for array in arrays if array.flags.writeable and array.dtype != object]
     for array in writeable:
         array[...] = array[(0,) * array.ndim]

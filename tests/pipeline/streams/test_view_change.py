@@ -124,7 +124,7 @@ def test_the_files_of_a_view_hold_the_subscriptions_of_the_base(spark: SparkSess
     held = set[int]()
     for file in layout.files:
         matcher = Matcher.load(directory.folder(base.number) / file.name)
-        held |= {id_ for table in matcher._state.tables() for id_ in table.ids.to_pylist()}
+        held |= {id_ for table in matcher._version.tables() for id_ in table.ids.to_pylist()}
     assert held == set(range(300))
 
 

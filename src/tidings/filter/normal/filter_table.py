@@ -70,6 +70,15 @@ class FilterTable:
         return len(self.box_filter)
 
     @property
+    def bytes(self) -> int:
+        """Of everything but constants and residuals."""
+        codes = sum(
+            one.boxes.nbytes + one.lows.nbytes + one.highs.nbytes + one.null_boxes.nbytes
+            for one in self.intervals.values()
+        )
+        return codes + self.box_filter.nbytes + self.residual_of.nbytes
+
+    @property
     def never(self) -> Rows:
         """The filters that no event matches; rejected ones apart."""
         without = np.ones(self.count, bool)
@@ -277,3 +286,102 @@ class _Coder:
 
     def _code(self, cut: Cut) -> int:
         return 2 * self._number[cut[0]] + cut[1] if isinstance(cut, tuple) else 2 * self._number[cut]
+
+
+# ---------------------------------------------------------------------- tables of tables
+
+
+def taken_filters(table: FilterTable, rows: Codes) -> FilterTable:
+    """The normal forms of some filters of a table, ascending."""
+    if len(rows) == table.count:
+        return table
+    number = np.full(table.count, -1, np.int32)
+    number[rows] = np.arange(len(rows), dtype=np.int32)
+    kept = number[table.box_filter] >= 0
+    box = np.cumsum(kept, dtype=np.int32) - 1
+    intervals = {}
+    for path, one in table.intervals.items():
+        inside, nulls = kept[one.boxes], one.null_boxes[kept[one.null_boxes]]
+        if inside.any() or len(nulls):
+            lows, highs = one.lows[inside], one.highs[inside]
+            intervals[path] = Intervals(one.type, box[one.boxes[inside]], lows, highs, box[nulls], one.keys)
+    return FilterTable(
+        table.domain, len(rows), number[table.box_filter[kept]], intervals, table.residual_of[kept], table.residuals
+    )
+
+
+def joined_filters(tables: Sequence[FilterTable], domain: Domain) -> FilterTable:
+    """The normal forms of tables one after the other."""
+    if len(tables) == 1:
+        return tables[0]
+    builder = ResidualBuilder()
+    residual_of: list[npt.NDArray[np.int32]] = []
+    for table in tables:
+        used = np.unique(table.residual_of[table.residual_of >= 0])
+        numbers = np.full(len(table.residuals) + 1, -1, np.int32)  # the last for none
+        numbers[used] = builder.add_all(table.residuals, used)
+        residual_of.append(numbers[table.residual_of])
+    residuals, renumbered = builder.build()
+    filters = np.cumsum([0, *(table.count for table in tables)])
+    boxes = np.cumsum([0, *(table.boxes for table in tables)])
+    paths = sorted({path for table in tables for path in table.intervals})
+    return FilterTable(
+        domain=domain,
+        count=int(filters[-1]),
+        box_filter=_end_to_end([table.box_filter for table in tables], filters),
+        intervals={path: _joined_intervals(path, tables, boxes) for path in paths},
+        residual_of=np.append(renumbered, np.int32(-1))[np.concatenate(residual_of)],
+        residuals=residuals,
+    )
+
+
+def _joined_intervals(path: Path, tables: Sequence[FilterTable], boxes: Codes) -> Intervals:
+    numbers = [number for number, table in enumerate(tables) if path in table.intervals]
+    parts = [tables[number].intervals[path] for number in numbers]
+    bases = boxes[numbers]
+    keys, recoded = None, [(one.lows, one.highs) for one in parts]
+    if parts[0].keys is not None:
+        keys, recoded = _joined_keys(parts)
+    return Intervals(
+        parts[0].type,
+        _end_to_end([one.boxes for one in parts], bases),
+        np.concatenate([lows for lows, _ in recoded]),
+        np.concatenate([highs for _, highs in recoded]),
+        _end_to_end([one.null_boxes for one in parts], bases),
+        keys,
+    )
+
+
+def _end_to_end(numbers: Sequence[npt.NDArray[np.int32]], bases: Any) -> npt.NDArray[np.int32]:
+    moved = [one + np.int32(base) for one, base in zip(numbers, bases, strict=False)]
+    return np.concatenate([np.empty(0, np.int32), *moved])
+
+
+def _joined_keys(parts: Sequence[Intervals]) -> tuple[ArrowArray, list[tuple[Codes, Codes]]]:
+    """The constants that all parts together ask for, ascending, and the parts' codes among them."""
+    used = [_used(one) for one in parts]
+    chosen = [one.keys.filter(pa.array(mask)) for one, mask in zip(parts, used, strict=True) if one.keys is not None]
+    encoded = pa.concat_arrays(chosen).dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    ranks = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(order) else np.empty(0, np.int64)
+    recoded = []
+    for one, mask, own in zip(parts, used, np.split(ranks, np.cumsum([mask.sum() for mask in used])[:-1]), strict=True):
+        place = np.full(len(mask) + 1, len(order), np.int64)  # the last: past every constant
+        place[:-1][mask] = own
+        # Constant i is 2i, and what lies between it and the next is 2i + 1: a range from there begins after
+        # constant i, wherever that is now, and one up to there ends before constant i + 1. Before all lies -1.
+        lows = np.where(one.lows < 0, -1, 2 * place[one.lows >> 1] + (one.lows & 1))
+        highs = np.where(one.highs & 1, 2 * place[(one.highs + 1) >> 1] - 1, 2 * place[one.highs >> 1])
+        recoded.append((lows, highs))
+    return encoded.dictionary.take(pa.array(order)), recoded
+
+
+def _used(intervals: Intervals) -> npt.NDArray[np.bool_]:
+    """Which of an attribute's constants its intervals end at."""
+    assert intervals.keys is not None
+    used: npt.NDArray[np.bool_] = np.zeros(len(intervals.keys) + 1, bool)
+    used[intervals.lows[intervals.lows >= 0] >> 1] = True
+    used[(intervals.highs + 1) >> 1] = True
+    return used[:-1]

@@ -140,6 +140,16 @@ class LiteralText(NamedTuple):
         return tree.Literal(value, type_, self.at)
 
 
+def subquery_column(text: str) -> int | None:
+    """Where a subquery begins in a filter that was refused: at a SELECT or WITH in parentheses, with more after it."""
+    found = [(match.lastgroup, match.span(match.lastgroup or 0)) for match in TOKEN.finditer(text)]
+    for (_, before), (_, word), (kind, after) in zip(found, found[1:], found[2:], strict=False):
+        begins = text[slice(*before)] == "(" and text[slice(*word)].upper() in ("SELECT", "WITH")
+        if begins and (kind != "operator" or text[slice(*after)] == "*"):
+            return word[0] + 1
+    return None
+
+
 def lex(text: str) -> Lexed:
     """Split a filter into tokens, refusing what the language does not have."""
     reading = _Reading(text)

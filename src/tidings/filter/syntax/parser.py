@@ -32,6 +32,7 @@ from tidings.filter.syntax.lexer import (
     Lexed,
     lex,
     shortened,
+    subquery_column,
     too_deep,
 )
 from tidings.filter.syntax.path_arguments import prefixes_of, read_path
@@ -97,7 +98,13 @@ def parse_filter(text: str, domain: Domain) -> Expression:
     """The typed tree of a filter over a domain; raises FilterError with the place and a hint."""
     if not isinstance(text, str):
         raise FilterError(f"a filter is text, not {type(text).__name__}")
-    return resolve(lex(text), domain)
+    try:
+        return resolve(lex(text), domain)
+    except FilterError:
+        if (column := subquery_column(text)) is None:
+            raise
+    hint = "a filter sees one event: compare its attributes with values"
+    raise FilterError("a subquery is not in the language", column=column, hint=hint)
 
 
 def resolve(lexed: Lexed, domain: Domain) -> Expression:

@@ -1,4 +1,4 @@
-"""The loops of `fresh`.
+"""The loops of `delta`.
 
 Heads are one array: HASHED places for equalities, one for what no place is narrow enough for, and CELLS
 for the grid of each attribute. A link is four numbers: the next link, the entry with the attribute of its
@@ -38,13 +38,12 @@ def _is_text(number: Any, ends: Any, data: Any, other: Any, start: Any, end: Any
 
 
 @kernel
-def number_texts(
-    new_ends: Any, new_data: Any, table: Any, ends: Any, data: Any, count: Any, size: Any, numbers: Any
-) -> Any:  # fmt: skip
-    """Number texts, those that are new after the others; answers how many texts and bytes there are then.
+def number_texts(new_ends: Any, new_data: Any, texts: Any, numbers: Any) -> Any:
+    """Number texts, those that are new after the others. Returns how many texts and bytes there are then.
 
     A text is in the table only when it can be read: others may look at the same time.
     """
+    ends, data, table, count, size = texts
     mask = np.uint64(len(table) - 1)
     for new in range(len(new_ends)):
         start, end = np.int64(new_ends[new - 1] if new > 0 else 0), np.int64(new_ends[new])
@@ -64,8 +63,9 @@ def number_texts(
 
 
 @kernel
-def fill_table(ends: Any, data: Any, count: Any, table: Any) -> None:
+def fill_table(texts: Any) -> None:
     """Put the texts that are numbered into an empty table."""
+    ends, data, table, count, _ = texts
     mask = np.uint64(len(table) - 1)
     for number in range(count):
         place = hash_bytes(data, ends[number - 1] if number > 0 else 0, ends[number]) & mask
@@ -75,10 +75,9 @@ def fill_table(ends: Any, data: Any, count: Any, table: Any) -> None:
 
 
 @kernel
-def text_codes(
-    offsets: Any, column: Any, hashes: Any, table: Any, ends: Any, data: Any, count: Any, codes: Any
-) -> None:  # fmt: skip
-    """The number of each string of a column, -1 where it is none of the first `count` texts."""
+def text_codes(offsets: Any, column: Any, hashes: Any, texts: Any, codes: Any) -> None:
+    """Write the number of each string of a column, -1 if it is none of the texts."""
+    ends, data, table, count, _ = texts
     mask = np.uint64(len(table) - 1)
     for row in range(len(codes)):
         place = hashes[row] & mask
@@ -123,13 +122,14 @@ def _share(row: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges
 
 @kernel
 def link(
-    first: Any, last: Any, elsewhere: Any, rows: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges: Any,
-    heads: Any, links: Any, count: Any,
+    first: Any, last: Any, elsewhere: Any, entries: Any, places: Any, heads: Any, links: Any, count: Any
 ) -> Any:  # fmt: skip
-    """File the entries from one to another, each under its most selective row; answers how many links there are.
+    """File the entries from one to another, each under its most selective row. Returns how many links there are.
 
     Those that are filed elsewhere are passed over.
     """
+    rows, attributes, lows, highs = entries.ends, entries.attributes, entries.lows, entries.highs
+    samples, edges = places.samples, places.edges
     for entry in range(first, last):
         if elsewhere[entry - first]:
             continue
@@ -168,14 +168,15 @@ def link(
 
 @kernel
 def match(
-    codes: Any, cells: Any, heads: Any, links: Any, rows: Any, attributes: Any, lows: Any, highs: Any,
-    out_events: Any, out_entries: Any, count: Any, place: Any, event: Any, tried: Any,
+    codes: Any, cells: Any, heads: Any, links: Any, entry_rows: Any, out_events: Any, out_entries: Any, count: Any,
+    place: Any, event: Any, tried: Any,
 ) -> Any:  # fmt: skip
-    """Fills the output from (place, event) on; stops before an event whose pairs it does not hold.
+    """Fill the output from (place, event) on; stops before an event whose pairs it does not hold.
 
     Of each attribute there are two places to look in, the table of equalities and the grid, and one is for all.
     Indices are unsigned throughout: numba then leaves out the test for negative ones.
     """
+    rows, attributes, lows, highs = entry_rows.ends, entry_rows.attributes, entry_rows.lows, entry_rows.highs
     one, room, events = np.uint64(1), np.uint64(len(out_events)), np.uint64(codes.shape[0])
     places = np.uint64(2 * codes.shape[1] + 1)
     while place < places:

@@ -1,16 +1,17 @@
-"""Which matches are of subscriptions that are alive, and those of several parts as one.
+"""Which subscriptions of a part are removed, and the matches of several parts as one.
 
-A part's `died` has for each slot the number of the change that removed it, NEVER while there is none. A
-state that knows of `deaths` changes sees those up to that one: a removal is a few writes, in place, that
-no match which has begun can see. Beside it lies a bit for each slot, set when it dies and never cleared: a
-small table, which tells of most slots that there is nothing to look up.
+A part keeps for each slot the number of the change that removed it, NEVER while it is there. A version that knows of
+`changes` changes sees those up to that one: a removal is a few writes, in place, that no match which has begun can
+see. Beside it lies a bit for each slot, set when the slot is removed and never cleared: a small table that spares most
+slots the lookup.
 """
 
-# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg"
+# mypy: disable-error-code="misc, no-untyped-call, untyped-decorator, call-arg, var-annotated"
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,72 +21,134 @@ from tidings.kernels.decorator import kernel
 from tidings.kernels.simd import borrowed
 
 NEVER = np.iinfo(np.int32).max
-NOBODY_DIED = np.empty(0, np.int32)
-NO_MARKS = np.empty(0, np.uint8)
+_FIRST_ROOM = 1024
+
+Slots = npt.NDArray[np.int64]
 
 
-class Matched(NamedTuple):
+def _no_changes() -> npt.NDArray[np.int32]:
+    return np.empty(0, np.int32)
+
+
+def _no_marks() -> npt.NDArray[np.uint8]:
+    return np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Removed:
+    """The removed slots of one part. Only the newest of those that share their arrays may be changed."""
+
+    removed_by: npt.NDArray[np.int32] = field(default_factory=_no_changes)  # of each slot the change; empty: none yet
+    marks: npt.NDArray[np.uint8] = field(default_factory=_no_marks)
+    changes: int = 0  # that removed some of the slots
+    count: int = 0  # of removed slots
+
+    @property
+    def bytes(self) -> int:
+        return self.removed_by.nbytes + self.marks.nbytes
+
+    def with_room(self, size: int) -> Removed:
+        """With room for so many slots, if any was removed before."""
+        used = len(self.removed_by)
+        return self if not used or size <= used else self._grown(max(size, 2 * used, _FIRST_ROOM))
+
+    def _grown(self, size: int) -> Removed:
+        removed_by, marks = np.full(size, NEVER, np.int32), np.zeros((size >> 3) + 1, np.uint8)
+        removed_by[: len(self.removed_by)] = self.removed_by
+        marks[: len(self.marks)] = self.marks
+        return replace(self, removed_by=removed_by, marks=marks)
+
+    def with_more(self, slots: Slots, size: int) -> Removed:
+        """With some slots of a part of so many removed by one more change."""
+        known = self if len(self.removed_by) else self._grown(size)
+        known.removed_by[slots] = self.changes + 1
+        np.bitwise_or.at(known.marks, slots >> 3, (1 << (slots & 7)).astype(np.uint8))
+        return replace(known, changes=self.changes + 1, count=self.count + len(slots))
+
+    def without_removed(self, slots: Slots) -> Slots:
+        """The slots, with -1 for those that the newest change sees removed; -1 stays."""
+        if len(self.removed_by):
+            slots[(slots >= 0) & (self.removed_by[slots] != NEVER)] = -1
+        return slots
+
+    def left(self, size: int) -> Slots:
+        """The slots of a part of so many that are not removed."""
+        return np.flatnonzero(self.removed_by[:size] > self.changes) if len(self.removed_by) else np.arange(size)
+
+    def removed_since(self, before: Removed, slots: Slots) -> Slots:
+        """Which of the slots were removed after an earlier version, by their places in `slots`."""
+        if not len(self.removed_by):
+            return np.empty(0, np.int64)
+        removed_by = self.removed_by[slots]
+        return np.flatnonzero((removed_by > before.changes) & (removed_by != NEVER))
+
+    def at_rest(self) -> Removed:
+        """The same, sharing nothing with those that are changed later."""
+        seen = np.where(self.removed_by > self.changes, NEVER, self.removed_by).astype(np.int32)
+        return replace(self, removed_by=seen, marks=self.marks.copy())
+
+
+class PartMatches(NamedTuple):
     """What one part found: the slots of event i are `slots[offsets[i]:offsets[i + 1]]`."""
 
     offsets: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
-    died: npt.NDArray[np.int32]  # empty: nobody
-    marks: npt.NDArray[np.uint8]  # the bits of those that died, now or later
-    deaths: int
+    removed_by: npt.NDArray[np.int32]
+    marks: npt.NDArray[np.uint8]
+    changes: int
     size: int  # how many slots the part has
 
 
-def living(parts: Sequence[Matched], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """The offsets and slots of all parts, the dead left out; slots go on from one part to the next."""
+def part_matches(offsets: npt.NDArray[np.int64], slots: Any, removed: Removed, size: int) -> PartMatches:
+    return PartMatches(offsets, slots, removed.removed_by, removed.marks, removed.changes, size)
+
+
+_NOTHING_REMOVED = Removed()
+
+
+def joined_matches(parts: Sequence[PartMatches], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """The offsets and slots of all parts, removed ones left out; slots go on from one part to the next."""
     first, *rest = parts
-    if not rest and not len(first.died):
+    if not rest and not len(first.removed_by):
         return first.offsets, first.slots
-    for part in rest or [_nothing(count)]:
+    for part in rest or [part_matches(np.zeros(count + 1, np.int64), np.empty(0, np.int32), _NOTHING_REMOVED, 0)]:
         offsets, slots = np.zeros(count + 1, np.int64), np.empty(len(first.slots) + len(part.slots), np.int32)
-        _join(*first[:5], *part[:5], first.size, offsets, slots)
-        first = Matched(offsets, slots[: offsets[-1]], NOBODY_DIED, NO_MARKS, 0, first.size + part.size)
+        _join(first, part, offsets, slots)
+        first = part_matches(offsets, slots[: offsets[-1]], _NOTHING_REMOVED, first.size + part.size)
     return first.offsets, first.slots
 
 
-def _nothing(count: int) -> Matched:
-    return Matched(np.zeros(count + 1, np.int64), np.empty(0, np.int32), NOBODY_DIED, NO_MARKS, 0, 0)
-
-
-def marks_for(size: int) -> npt.NDArray[np.uint8]:
-    return np.zeros((size >> 3) + 1, np.uint8)
-
-
-def mark(marks: npt.NDArray[np.uint8], slots: npt.NDArray[np.int64]) -> None:
-    np.bitwise_or.at(marks, slots >> 3, (1 << (slots & 7)).astype(np.uint8))
-
-
 @kernel
-def _join(
-    offsets: Any, slots: Any, died: Any, marks: Any, deaths: Any, other_offsets: Any, other_slots: Any,
-    other_died: Any, other_marks: Any, other_deaths: Any, shift: Any, joined: Any, out: Any,
-) -> None:  # fmt: skip
+def _join(first: Any, other: Any, joined: Any, out: Any) -> None:
     """Event by event what one part found and what another did, whose slots are shifted."""
-    slots, died, marks, out = borrowed(slots), borrowed(died), borrowed(marks), borrowed(out)
-    other_slots, other_died, other_marks = borrowed(other_slots), borrowed(other_died), borrowed(other_marks)
+    slots, removed_by, marks, out = (
+        borrowed(first.slots),
+        borrowed(first.removed_by),
+        borrowed(first.marks),
+        borrowed(out),
+    )
+    other_slots, other_removed_by = borrowed(other.slots), borrowed(other.removed_by)
+    other_marks, offsets, other_offsets = borrowed(other.marks), borrowed(first.offsets), borrowed(other.offsets)
+    out = borrowed(out)
     place, one_more, none = np.uint64(0), np.uint64(1), np.int32(0)
     for event in range(np.uint64(len(joined) - 1)):
-        first, last = offsets[event], offsets[event + one_more]
-        place = _copy(slots, first, last, died, marks, deaths, none, out, place)
-        first, last = other_offsets[event], other_offsets[event + one_more]
-        place = _copy(other_slots, first, last, other_died, other_marks, other_deaths, shift, out, place)
+        start, end = offsets[event], offsets[event + one_more]
+        place = _copy(slots, start, end, removed_by, marks, first.changes, none, out, place)
+        start, end = other_offsets[event], other_offsets[event + one_more]
+        place = _copy(other_slots, start, end, other_removed_by, other_marks, other.changes, first.size, out, place)
         joined[event + one_more] = place
 
 
 @kernel
 def _copy(
-    slots: Any, first: Any, last: Any, died: Any, marks: Any, deaths: Any, shift: Any, out: Any, place: Any
-) -> Any:  # fmt: skip
-    """Write those slots that are alive; answers where the next is to be written."""
-    some_died = len(died) > 0
+    slots: Any, first: Any, last: Any, removed_by: Any, marks: Any, changes: Any, shift: Any, out: Any, place: Any
+) -> Any:
+    """Write the slots that are not removed. Returns where the next is to be written."""
+    some_removed = len(removed_by) > 0
     for i in range(np.uint64(first), np.uint64(last)):
-        slot, alive = np.uint64(slots[i]), True
-        if some_died and (marks[slot >> np.uint64(3)] >> (slot & np.uint64(7))) & np.uint64(1):
-            alive = died[slot] > deaths
+        slot, there = np.uint64(slots[i]), True
+        if some_removed and (marks[slot >> np.uint64(3)] >> (slot & np.uint64(7))) & np.uint64(1):
+            there = removed_by[slot] > changes
         out[place] = slots[i] + shift
-        place += np.uint64(alive)
+        place += np.uint64(there)
     return place

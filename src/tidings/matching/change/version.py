@@ -1,7 +1,11 @@
-"""Everything that a match reads, immutable: a change makes another, and swaps it in.
+"""An index version: everything that a match reads, immutable. A change makes another version and swaps it in.
 
-Subscriptions lie in *parts*: segments, the largest first, and a `Fresh` for the newest. Functions here
-make the next state of a matcher from one; who calls them sees to it that there is one at a time.
+    base       segments, the largest first, and a delta that is being merged
+    delta      the newest subscriptions
+    removed    in each part, which of its subscriptions were removed
+    pending    before the first events: the subscriptions, with their normal forms if the domain is known
+
+Functions here make the next version from one; their caller makes one change at a time.
 """
 
 from __future__ import annotations
@@ -19,14 +23,15 @@ from tidings.errors import FilterError, SubscriptionError, did_you_mean
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.kernels.hashing import string_buffers
 from tidings.matching.batch_columns import Columns
-from tidings.matching.change.delta import Fresh
+from tidings.matching.change.delta import Delta
 from tidings.matching.change.delta_reader import DeltaReader, Reads
-from tidings.matching.change.merge import Part, Slots, died_since, merged
-from tidings.matching.change.segment import Living, Segment, compile_table, joined, segment_of, taken, unreadable
+from tidings.matching.change.merge import Part, merged
+from tidings.matching.change.removed import Slots
+from tidings.matching.change.segment import IndexSegment, LiveSegment, compile_table, segment_of, unreadable
 from tidings.matching.engines.guests import host_of
 from tidings.model.arrow import ArrowArray
 from tidings.model.domain import Domain
-from tidings.model.subscription import SubscriptionTable
+from tidings.model.subscription import SubscriptionTable, joined_tables
 
 LARGE = 4096  # subscriptions added at once, from which they are indexed at once
 HOST = 4096  # entries in a segment's cells, from which they take guests
@@ -34,13 +39,13 @@ _SUGGESTED = 10_000  # ids of a part among which one like an unknown one is look
 
 
 @dataclass(frozen=True)
-class State:
-    """Before a domain is known there are no parts, only the table."""
+class IndexVersion:
+    """Before a domain is known there are no parts, only the table that is pending."""
 
     domain: Domain | None
-    indexed: tuple[Part, ...] = ()  # segments, and one that was fresh and is being merged
-    fresh: Fresh | None = None
-    pending: SubscriptionTable | None = None  # not indexed yet, with its normal forms where the domain is known
+    base: tuple[Part, ...] = ()
+    delta: Delta | None = None
+    pending: SubscriptionTable | None = None  # not indexed yet, with its normal forms if the domain is known
     filters: FilterTable | None = None
 
     def __len__(self) -> int:
@@ -48,11 +53,11 @@ class State:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        return self.indexed if self.fresh is None else (*self.indexed, self.fresh)
+        return self.base if self.delta is None else (*self.base, self.delta)
 
     def tables(self) -> list[SubscriptionTable]:
-        """What is alive, part by part."""
-        tables = [taken(joined(list(part.tables)), part.living()) for part in self.parts if len(part)]
+        """The subscriptions that are not removed, part by part."""
+        tables = [joined_tables(part.tables).take(part.living()) for part in self.parts if len(part)]
         return tables if self.pending is None else [*tables, self.pending]
 
     def filter_text(self, subscription_id: str | int) -> str:
@@ -70,35 +75,37 @@ class State:
         raise self.unknown(subscription_id)
 
     def unknown(self, subscription_id: object) -> SubscriptionError:
-        """That there is no such subscription, and one that has nearly its id."""
+        """The error for an unknown subscription, with an id that is nearly the same."""
         known: list[Any] = []
         for part in self.parts:
             if part.alive:
-                known += taken(joined(list(part.tables)), part.living()[:_SUGGESTED]).ids.to_pylist()
+                known += joined_tables(part.tables).take(part.living()[:_SUGGESTED]).ids.to_pylist()
         if self.pending is not None:
             known += self.pending.ids[:_SUGGESTED].to_pylist()
         hint = did_you_mean(str(subscription_id), map(str, known))
         return SubscriptionError(f"no subscription '{subscription_id}'; {hint}")
 
 
-def pending_state(table: SubscriptionTable, domain: Domain | None) -> State:
-    return State(domain, pending=table, filters=None if domain is None else compile_table(table, domain))
+def pending_version(table: SubscriptionTable, domain: Domain | None) -> IndexVersion:
+    return IndexVersion(domain, pending=table, filters=None if domain is None else compile_table(table, domain))
 
 
-def from_first_events(table: SubscriptionTable, domain: Domain) -> State:
-    """The state of subscriptions whose domain the first events gave."""
+def from_first_events(table: SubscriptionTable, domain: Domain) -> IndexVersion:
+    """The version of subscriptions whose domain the first events gave."""
     try:
-        return pending_state(table, domain)
+        return pending_version(table, domain)
     except FilterError as error:
         hint = f"{error.hint}; the first events gave the domain: give Matcher a domain that has all attributes"
         raise FilterError(error.reason, column=error.column, hint=hint) from None
 
 
-def indexed_state(state: State, sample: Columns | None) -> State:
+def indexed_version(version: IndexVersion, sample: Columns | None) -> IndexVersion:
     """With what was pending in a segment; none of its normal forms are kept."""
-    assert state.pending is not None
-    assert state.filters is not None
-    return State(state.domain, (*state.indexed, Living(segment_of(state.pending, state.filters, sample, keep=False))))
+    assert version.pending is not None
+    assert version.filters is not None
+    return IndexVersion(
+        version.domain, (*version.base, LiveSegment(segment_of(version.pending, version.filters, sample, keep=False)))
+    )
 
 
 # ---------------------------------------------------------------------- changes
@@ -112,66 +119,66 @@ def changed_table(before: SubscriptionTable, added: SubscriptionTable, *, replac
     again = pc.is_in(before.ids, value_set=added.ids).to_numpy(zero_copy_only=False)
     if again.any() and not replacing:
         raise _there_already(before.ids[int(np.flatnonzero(again)[0])].as_py())
-    return joined([taken(before, np.flatnonzero(~again)), added])
+    return joined_tables([before.take(np.flatnonzero(~again)), added])
 
 
-def table_without(state: State, ids: Sequence[str | int]) -> State:
-    """A state that is not indexed, less some subscriptions."""
-    assert state.pending is not None
+def table_without(version: IndexVersion, ids: Sequence[str | int]) -> IndexVersion:
+    """A version that is not indexed, less some subscriptions."""
+    assert version.pending is not None
     gone = set(ids)
-    known: list[Any] = state.pending.ids.to_pylist()
+    known: list[Any] = version.pending.ids.to_pylist()
     for id_ in ids:
         if id_ not in set(known):
-            raise state.unknown(id_)
+            raise version.unknown(id_)
     rows = np.array([row for row, id_ in enumerate(known) if id_ not in gone], np.int64)
-    return replace(state, pending=taken(state.pending, rows))
+    return replace(version, pending=version.pending.take(rows))
 
 
-def state_without(state: State, ids: Sequence[str | int]) -> State:
+def version_without(version: IndexVersion, ids: Sequence[str | int]) -> IndexVersion:
     """Less some subscriptions, all of which have to be there."""
     if not ids:
-        return state
+        return version
     texts = isinstance(ids[0], str)
     alike = set(map(type, ids)) == {str if texts else int}
     if not alike and any(isinstance(id_, bool) or not isinstance(id_, str if texts else int) for id_ in ids):
-        raise state.unknown(next(id_ for id_ in ids if isinstance(id_, bool) or isinstance(id_, str) is not texts))
+        raise version.unknown(next(id_ for id_ in ids if isinstance(id_, bool) or isinstance(id_, str) is not texts))
     column = pa.array(ids, pa.string() if texts else pa.int64())
-    found = [part.find(column) for part in state.parts]
+    found = [part.find(column) for part in version.parts]
     missing = np.logical_and.reduce([slots < 0 for slots in found])
     if missing.any():
-        raise state.unknown(ids[int(np.flatnonzero(missing)[0])])
-    return _dropped(state, found)
+        raise version.unknown(ids[int(np.flatnonzero(missing)[0])])
+    return _dropped(version, found)
 
 
-def state_with(
-    state: State, table: SubscriptionTable, reader: DeltaReader, sample: Columns | None, *, replacing: bool
-) -> State:
+def version_with(
+    version: IndexVersion, table: SubscriptionTable, reader: DeltaReader, sample: Columns | None, *, replacing: bool
+) -> IndexVersion:
     """With more subscriptions, in place of those with the same ids."""
-    assert state.domain is not None
-    found = [part.find(table.ids) for part in state.parts]
+    assert version.domain is not None
+    found = [part.find(table.ids) for part in version.parts]
     there = np.logical_or.reduce([np.zeros(len(table), bool), *(slots >= 0 for slots in found)])
     if there.any() and not replacing:
         raise _there_already(table.ids[int(np.flatnonzero(there)[0])].as_py())
-    for part in state.parts:
+    for part in version.parts:
         if part.alive:
             _refuse_other_type(part.tables[0].ids.type, table)
     if len(table) >= LARGE or _has_paths(table):
-        segment = segment_of(table, compile_table(table, state.domain), sample, keep=True)
-        return State(state.domain, (*_dropped(state, found).parts, Living(segment)))
+        segment = segment_of(table, compile_table(table, version.domain), sample, keep=True)
+        return IndexVersion(version.domain, (*_dropped(version, found).parts, LiveSegment(segment)))
     reads = _read(table, reader)
-    state = _dropped(state, found) if there.any() else state  # from here on nothing is refused
-    fresh = state.fresh or _hosted(Fresh(reader.domain, sample), state.indexed)
-    return replace(state, fresh=fresh.with_added(table, reads))
+    version = _dropped(version, found) if there.any() else version  # from here on nothing is refused
+    delta = version.delta or _hosted(Delta(reader.domain, sample), version.base)
+    return replace(version, delta=delta.with_added(table, reads))
 
 
-def _hosted(fresh: Fresh, indexed: Sequence[Part]) -> Fresh:
+def _hosted(delta: Delta, base: Sequence[Part]) -> Delta:
     """As guests of the largest segment, unless there are guests that are still to be merged."""
-    host, first = None, indexed[0] if indexed else None
-    if isinstance(first, Living) and not any(isinstance(part, Fresh) for part in indexed):
+    host, first = None, base[0] if base else None
+    if isinstance(first, LiveSegment) and not any(isinstance(part, Delta) for part in base):
         cells = first.segment.index.cells
         if cells is not None and len(cells.outputs) >= HOST:
-            host = host_of(cells, first.segment.index.coders, fresh.sample)
-    return fresh if host is None and fresh.guests is None else fresh.with_host(host)
+            host = host_of(cells, first.segment.index.coders, delta.sample)
+    return delta if host is None and delta.guests is None else delta.with_host(host)
 
 
 def _has_paths(table: SubscriptionTable) -> bool:
@@ -188,18 +195,18 @@ def _read(table: SubscriptionTable, reader: DeltaReader) -> Reads:
     return reads
 
 
-def _dropped(state: State, found: Sequence[Slots]) -> State:
+def _dropped(version: IndexVersion, found: Sequence[Slots]) -> IndexVersion:
     """Less the slots found in each part."""
     wanted = [slots[slots >= 0] for slots in found]
-    indexed = [part.without(slots) if len(slots) else part for part, slots in zip(state.indexed, wanted, strict=False)]
-    fresh = state.fresh
-    if fresh is not None and len(wanted[-1]):
-        fresh = fresh.without(wanted[-1])
-    return replace(state, indexed=tuple(indexed), fresh=fresh)
+    base = [part.without(slots) if len(slots) else part for part, slots in zip(version.base, wanted, strict=False)]
+    delta = version.delta
+    if delta is not None and len(wanted[-1]):
+        delta = delta.without(wanted[-1])
+    return replace(version, base=tuple(base), delta=delta)
 
 
 def _there_already(id_: object) -> SubscriptionError:
-    return SubscriptionError(f"subscription {id_!r} is there already; upsert takes its place")
+    return SubscriptionError(f"subscription {id_!r} exists already; use upsert to replace it")
 
 
 def _refuse_other_type(type_: pa.DataType, table: SubscriptionTable) -> None:
@@ -212,36 +219,38 @@ def _refuse_other_type(type_: pa.DataType, table: SubscriptionTable) -> None:
 # ---------------------------------------------------------------------- merging
 
 
-def frozen(state: State) -> State:
-    """With what is fresh among the parts that are to be merged."""
-    return state if state.fresh is None else replace(state, indexed=state.parts, fresh=None)
+def frozen(version: IndexVersion) -> IndexVersion:
+    """With the delta among the parts that are to be merged."""
+    return version if version.delta is None else replace(version, base=version.parts, delta=None)
 
 
-def with_merged(state: State, before: State, first: int, segment: Segment, went: Sequence[Slots]) -> State:
-    """With a segment in place of the parts of an earlier state from `first` on, less what has died since."""
-    last = len(before.indexed)
-    gone, base = [], 0
-    for old, now, slots in zip(before.indexed[first:], state.indexed[first:last], went, strict=True):
-        gone.append(base + died_since(old, now, slots))
-        base += len(slots)
+def with_merged(
+    version: IndexVersion, before: IndexVersion, first: int, segment: IndexSegment, went: Sequence[Slots]
+) -> IndexVersion:
+    """With a segment in place of the parts of an earlier version from `first` on, less what was removed since."""
+    last = len(before.base)
+    gone, start = [], 0
+    for old, now, slots in zip(before.base[first:], version.base[first:last], went, strict=True):
+        gone.append(start + now.removed.removed_since(old.removed, slots))
+        start += len(slots)
     slots = np.concatenate(gone)
-    living = Living(segment).without(slots) if len(slots) else Living(segment)
-    indexed = (*state.indexed[:first], living, *state.indexed[last:])
-    fresh = state.fresh
-    if fresh is not None and (first == 0 or fresh.guests is None):  # it came while its host was being merged
-        fresh = _hosted(fresh, indexed)
-    return replace(state, indexed=indexed, fresh=fresh)
+    living = LiveSegment(segment).without(slots) if len(slots) else LiveSegment(segment)
+    base = (*version.base[:first], living, *version.base[last:])
+    delta = version.delta
+    if delta is not None and (first == 0 or delta.guests is None):  # it came while its host was being merged
+        delta = _hosted(delta, base)
+    return replace(version, base=base, delta=delta)
 
 
-def at_rest(state: State, sample: Columns | None) -> State:
+def at_rest(version: IndexVersion, sample: Columns | None) -> IndexVersion:
     """The same subscriptions in segments alone, which share nothing with those that are changed later."""
-    if state.domain is None:
-        return state
+    if version.domain is None:
+        return version
     parts = [
-        part.at_rest() if isinstance(part, Living) else Living(merged([part], state.domain, sample)[0])
-        for part in state.parts
+        part.at_rest() if isinstance(part, LiveSegment) else LiveSegment(merged([part], version.domain, sample)[0])
+        for part in version.parts
     ]
-    return replace(state, indexed=tuple(parts), fresh=None)
+    return replace(version, base=tuple(parts), delta=None)
 
 
 def valid_at(part: Part, at: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

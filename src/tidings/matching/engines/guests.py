@@ -155,8 +155,8 @@ class Guests:
         first, start = self.table.size, self.rows
         last, end = first + int(placed.sum()), start + int(kept.sum())
         table = GuestTable(
-            last, self.table.ends, _roomy(self.table.offsets, last + 1), _roomy(self.table.attributes, end),
-            _roomy(self.table.bounds, end), _roomy(self.table.outputs, last),
+            last, self.table.ends, with_room(self.table.offsets, last + 1), with_room(self.table.attributes, end),
+            with_room(self.table.bounds, end), with_room(self.table.outputs, last),
         )  # fmt: skip
         table.offsets[first + 1 : last + 1] = start + np.cumsum(lengths[placed])
         table.attributes[start:end] = new.attributes[kept]
@@ -173,7 +173,8 @@ def guests_of(host: Host) -> Guests:
     return Guests(host, nobody, roomy.step_ends.copy(), int((roomy.cells.cell_kinds >= 0).sum()))
 
 
-def _roomy(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
+def with_room(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
+    """The array, or a longer copy of one that is too short."""
     if len(array) >= room:
         return array
     result = np.zeros((max(_FIRST_ROOM, 2 * len(array), room), *array.shape[1:]), array.dtype)

@@ -10,9 +10,9 @@ the pairs; others are evaluated pair by pair, all that differ only in their lite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,21 +20,24 @@ import numpy.typing as npt
 
 from tidings.filter.meaning.interpreter import holds
 from tidings.filter.normal.residuals import Residuals
-from tidings.filter.tree import Expression
+from tidings.filter.syntax.parser import parse_filter
 from tidings.kernels.decorator import kernel
 from tidings.matching.batch_columns import Columns, Mask
 from tidings.matching.engines.entries import Entries, Residual
 from tidings.matching.engines.event_codes import Encoded
 from tidings.matching.engines.found_pairs import Pairs, Runs
 from tidings.matching.evaluation import true_rows
+from tidings.model.arrow import ArrowArray
 from tidings.model.event_values import FieldValue
 from tidings.model.types import Path
 
-Recheck = Callable[[int], Expression]  # the tree of a slot's filter, for the few that are evaluated whole
 Numbers = npt.NDArray[np.int64]
 
 _WORTH_ALL = 0.25  # of the events ask for a residual: then it is evaluated for all
 _FEW = 4  # events, for which a residual is interpreted: columns are worth their overhead only for more
+
+
+filter_tree = lru_cache(maxsize=4096)(parse_filter)  # of the filters that are evaluated whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +78,11 @@ def asking_of(entries: Entries, slots: int) -> tuple[Asking, npt.NDArray[np.int3
 class Decision:
     """What is decided of one stretch of events."""
 
-    def __init__(self, asking: Asking, columns: Columns, encoded: Encoded, recheck: Recheck) -> None:
+    def __init__(self, asking: Asking, columns: Columns, encoded: Encoded, texts: ArrowArray) -> None:
         self._asking = asking
         self._columns = columns
         self._encoded = encoded
-        self._recheck = recheck
+        self._texts = texts  # of the filters, by slot
         self._row_of = np.full(len(asking.rechecked), -1, np.int32)  # of residuals evaluated for all events, in truths
         self._truths = np.empty((encoded.count, 0), bool)  # event by event: an event asks for many
 
@@ -131,7 +134,8 @@ class Decision:
         for group in _groups(np.where(templates < 0, residuals, -1)):
             decided[group] = self._one_holds(int(residuals[group[0]]), rows[group])
         for group in _groups(np.where(residuals < 0, slots, -1)):
-            decided[group] = true_rows(self._recheck(int(slots[group[0]])), self._columns, rows[group])
+            tree = filter_tree(self._texts[int(slots[group[0]])].as_py(), self._columns.batch.domain)
+            decided[group] = true_rows(tree, self._columns, rows[group])
         return decided
 
     def _template_holds(self, template: int, residuals: Numbers, rows: Numbers) -> Mask:

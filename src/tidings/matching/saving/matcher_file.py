@@ -22,8 +22,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -32,13 +30,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidings.errors import SubscriptionError
-from tidings.filter.syntax.parser import parse_filter
-from tidings.filter.tree import Expression
-from tidings.matching.change.segment import Segment
 from tidings.matching.saving.value_codec import Blob, Fields, decode, encode, stored_fields, write_arrow
-from tidings.model.domain import Domain
 
-FORMAT = 3  # to be raised with any change of what the preamble, the header or an array means
+FORMAT = 4  # to be raised with any change of what the preamble, the header or an array means
 ALIGNMENT = 64
 
 _MAGIC = b"\x89TDNGS\r\n"  # no text begins so, and a transfer that translates line ends spoils it
@@ -76,10 +70,10 @@ class _Place(NamedTuple):
 
 
 def _known() -> Fields:
-    """What the packages up to matching keep in frozen records; functions are made again by who loads."""
+    """What the packages up to matching keep in frozen records."""
     ours = ("tidings.model.", "tidings.xml.", "tidings.filter.", "tidings.matching.")
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(ours)]
-    return stored_fields(modules, omitted={Segment: "recheck"})
+    return stored_fields(modules)
 
 
 def _version() -> str:
@@ -286,14 +280,3 @@ def _refuse_big_endian(path: str) -> None:
             f"matcher: '{path}': saved matchers are for little-endian machines, and this one is not; "
             "make the matcher from its subscriptions instead"
         )
-
-
-def restored(segment: Segment, domain: Domain) -> Segment:
-    """A segment that was read back, with the function that no file can hold."""
-    texts = segment.table.filters
-
-    @lru_cache(maxsize=1024)
-    def recheck(slot: int) -> Expression:
-        return parse_filter(texts[slot].as_py(), domain)
-
-    return replace(segment, recheck=recheck)

@@ -34,13 +34,13 @@ class Unreadable(ValueError):
     """A structure that `encode` did not make, or made of classes that have changed since."""
 
 
-def stored_fields(modules: Iterable[ModuleType], *, omitted: Mapping[type, str] | None = None) -> Fields:
-    """The fields of every frozen dataclass and NamedTuple that these modules define, but for those omitted."""
+def stored_fields(modules: Iterable[ModuleType]) -> Fields:
+    """The fields of every frozen dataclass and NamedTuple that these modules define."""
     found: dict[type, tuple[str, ...]] = {}
     for module in modules:
         for value in vars(module).values():
             if isinstance(value, type) and value.__module__ == module.__name__ and (names := _field_names(value)):
-                found[value] = tuple(name for name in names if name != (omitted or {}).get(value))
+                found[value] = names
     return found
 
 

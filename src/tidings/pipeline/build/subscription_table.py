@@ -30,11 +30,10 @@ from pyspark.sql import types as T
 
 from tidings.errors import SubscriptionError, did_you_mean
 from tidings.filter.compile.compiler import compile_filters
-from tidings.filter.normal.filter_table import FilterTable
+from tidings.filter.normal.filter_table import FilterTable, joined_filters, taken_filters
 from tidings.filter.tree import attributes_of
 from tidings.matching.batch_columns import Columns
-from tidings.matching.change.merge import joined_filters, taken_filters
-from tidings.matching.change.segment import segment_of
+from tidings.matching.index import build_index
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.model.event import read_events
@@ -290,8 +289,8 @@ def _read(domain: Domain, events: pa.Table | None, batches: Iterator[pa.RecordBa
 def _counted(kept: pa.Table, filters: FilterTable, events: pa.Table) -> npt.NDArray[np.int64]:
     """How many of the events each subscription matches."""
     columns = Columns(read_events(events, filters.domain, on_error="reject"))
-    segment = segment_of(read_subscriptions(kept.select(["id", "filter"])), filters, columns, keep=False)
-    return np.bincount(segment.index.match(columns, segment.recheck).slots, minlength=len(kept))
+    texts = read_subscriptions(kept.select(["id", "filter"])).filters
+    return np.bincount(build_index(filters, columns).match(columns, texts).slots, minlength=len(kept))
 
 
 def _nothing(domain: Domain) -> FilterTable:

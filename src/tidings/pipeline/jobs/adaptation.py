@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidings.errors import EventError
-from tidings.matching.change.merge import joined_filters, taken_filters
+from tidings.filter.normal.filter_table import joined_filters, taken_filters
 from tidings.model.domain import Domain
 from tidings.model.event import EventBatch, read_events
 from tidings.model.types import Path

@@ -22,11 +22,11 @@ from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 
 from tidings.errors import EventError
+from tidings.filter.normal.filter_table import taken_filters
 from tidings.matching.analysis.crowded_values import Crowd, Plane, crowds_of, plane_of
 from tidings.matching.analysis.implications import Covering, Questions, answered, questions_of
 from tidings.matching.analysis.rectangle_forest import Forest
 from tidings.matching.batch_columns import Columns
-from tidings.matching.change.merge import taken_filters
 from tidings.matching.selectivity import (
     CANDIDATE_NS,
     Dimension,
