@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tests.waiting import until
 
+from tidings.service.data.data_directory import replace_json
 from tidings.service.gateway.gateway_settings import Quota, QuotaError, Quotas, ServiceLimits, read_quotas
 from tidings.service.gateway.problems import Problem
 from tidings.service.gateway.tenant_use import OWN, TenantUse
@@ -235,6 +237,32 @@ def test_bytes_that_wait_to_be_matched_are_counted_by_tenant(make_gateway: Any) 
     assert gateway.client.delete("/v1/domains/stocks").status_code == 204  # what waited is gone with it
 
     until(lambda: gateway.client.post("/v1/domains/another/events", json=event).is_success)
+
+
+def test_a_tenant_has_only_so_much_before_others_in_the_stream_that_they_share(make_gateway: Any) -> None:
+    gateway = make_gateway(quotas=Quotas(Quota(shared_waiting_bytes=10_000)))
+    event = {"symbol": "x" * 3_000}
+
+    def say(**shared: bool) -> None:
+        said = {"state": "running", "reached": 0}
+        domains = {f"{tenant}.stocks": {**said, "shared": is_shared} for tenant, is_shared in shared.items()}
+        status = {"pid": 7, "time": time.time(), "state": "running", "domains": domains}
+        replace_json(gateway.data.driver_status, status)
+
+    def is_refused() -> bool:
+        say(default=True, other=True)
+        return bool(gateway.client.post("/v1/domains/stocks/events", json=event).status_code == 429)
+
+    until(is_refused)
+    refused(gateway.client.post("/v1/domains/stocks/events", json=event), "shared_waiting_bytes", 10_000)
+
+    def is_taken(**shared: bool) -> bool:
+        say(**shared)
+        return bool(gateway.client.post("/v1/domains/stocks/events", json=event).is_success)
+
+    until(lambda: is_taken(default=False, other=True))  # it has a stream of its own
+    until(is_refused)
+    until(lambda: is_taken(default=True))  # nobody else waits behind it
 
 
 def test_a_tenant_sees_its_own_use_and_the_operator_that_of_all(make_gateway: Any) -> None:

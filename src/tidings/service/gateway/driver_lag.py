@@ -83,6 +83,8 @@ class Lag:
         self._counted: dict[str, Counted] = {}
         self._reached: dict[str, int] = {}  # by domain; never goes back
         self._waiting: Counter[str] = Counter()  # bytes by tenant, as of the last look, with what came since
+        self._shared: frozenset[str] = frozenset()  # domains in a stream that several tenants share
+        self._shared_waiting: Counter[str] = Counter()  # like `_waiting`, of these domains
         self.status: dict[str, Any] = {}
         self.problem: str | None = None  # with reading it
         self.created: Mapping[str, float] = {}  # the domains of the catalogue, and when each was made
@@ -98,6 +100,16 @@ class Lag:
             counted = self._counted[key] = Counted(min(self._start, end))
         counted.add(end, count, size)
         self._waiting[parts_of_key(key)[0]] += size
+        if key in self._shared:
+            self._shared_waiting[parts_of_key(key)[0]] += size
+
+    def is_before_others(self, key: str) -> bool:
+        """Whether events of other tenants are matched after those of this domain that wait: they share a stream."""
+        return key in self._shared
+
+    def shared_waiting_bytes(self, tenant: str) -> int:
+        """Returns how many bytes of a tenant's events wait in the stream that tenants share."""
+        return self._shared_waiting[tenant]
 
     def waiting_bytes(self, tenant: str) -> int:
         """Bytes of a tenant's events that were published since the gateway began and may still wait to be matched."""
@@ -127,13 +139,26 @@ class Lag:
             self.problem = str(error)
         for key in self.status.get("domains") or ():
             self._reached[key] = max(self.reached(key), self._said(key))
+        self._shared = self._shared_by_tenants()
         waiting: Counter[str] = Counter()
+        shared: Counter[str] = Counter()
         for key, counted in list(self._counted.items()):
             reached = self.reached(key)
             counted.keep()
             counted.passed(reached)
-            waiting[parts_of_key(key)[0]] += counted.lag_bytes(reached)
-        self._waiting = waiting
+            size = counted.lag_bytes(reached)
+            waiting[parts_of_key(key)[0]] += size
+            if key in self._shared:
+                shared[parts_of_key(key)[0]] += size
+        self._waiting, self._shared_waiting = waiting, shared
+
+    def _shared_by_tenants(self) -> frozenset[str]:
+        """The domains of the shared stream while it runs; none where they are all of one tenant."""
+        domains = self.status.get("domains")
+        if self.driver != "running" or not isinstance(domains, dict):
+            return frozenset()
+        shared = frozenset(key for key, status in domains.items() if status.get("shared"))
+        return shared if len({parts_of_key(key)[0] for key in shared}) > 1 else frozenset()
 
     def domain(self, key: str) -> dict[str, Any]:
         """What the driver says of a domain."""

@@ -75,6 +75,7 @@ class Context:
         self.upkeep = SubscriptionUpkeep(stores, self.subscribing, self.mailboxes, self.lag, self.log_end, self.use)
         self.adding_jobs = asyncio.Lock()  # so that no tenant gets one more than is counted
         self.use.measure("waiting_bytes", self.lag.waiting_bytes)
+        self.use.measure("shared_waiting_bytes", self.lag.shared_waiting_bytes)
         self.use.measure("webhooks_at_once", self.webhooks.under_way)
         self.use.measure("held_log_bytes", lambda tenant: self.retention.held_bytes.get(tenant, 0))
         for threads in (stores.storing, stores.delivering, stores.reading, stores.computing):

@@ -110,6 +110,8 @@ class Publisher:
 
     def _refuse_if_behind(self, tenant: str, domain: KnownDomain | None, size: int) -> None:
         self._use.expect_below(tenant, "waiting_bytes", size)
+        if domain is None or self._lag.is_before_others(domain.key):
+            self._use.expect_below(tenant, "shared_waiting_bytes", size)
         lag = 0 if domain is None else self._lag.of(domain.key)
         if lag > self._settings.max_lag_events:
             self._metrics.refused("lag")

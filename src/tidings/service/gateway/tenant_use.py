@@ -37,6 +37,10 @@ _ADVICE = {
     "streams": ("close some", True),
     "uploading_bytes": ("send fewer bodies at once", True),
     "waiting_bytes": ("publish again when some are matched", True),
+    "shared_waiting_bytes": (
+        "publish again when some are matched; a domain with many events gets its own stream",
+        True,
+    ),
     "backtests": ("wait for one to end", True),
 }
 _WHAT = {
@@ -47,6 +51,7 @@ _WHAT = {
     "streams": "open streams",
     "uploading_bytes": "bytes of bodies under way",
     "waiting_bytes": "bytes published and not yet matched",
+    "shared_waiting_bytes": "bytes published to small domains and not yet matched",
     "backtests": "backtests under way",
 }
 
