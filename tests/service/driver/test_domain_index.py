@@ -16,8 +16,7 @@ from tidings.model.domain import Attribute, Domain
 from tidings.pipeline.build.index_directory import IndexDirectory
 from tidings.pipeline.sources.version_gate import read_covers
 from tidings.pipeline.streams.index_changes import IndexChanges
-from tidings.service.data.data_directory import DataDirectory
-from tidings.service.data.set_aside import SetAside
+from tidings.service.data.data_directory import DataDirectory, SetAside
 from tidings.service.driver.domain_index import DomainIndex
 from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.store.formats import FormatError

@@ -16,7 +16,7 @@ from tests.waiting import until
 
 from tidings.pipeline.streams.failure_search import Suspect, culprits_of
 from tidings.pipeline.streams.version_files import Member
-from tidings.service.data.set_aside import SetAside
+from tidings.service.data.data_directory import SetAside
 
 from ..driver_world import World
 from .test_driver_process import start_driver, with_group_killed

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from tests.waiting import until
 
-from tidings.service.data.data_directory import replace_json
-from tidings.service.data.set_aside import FailedFilter, SetAside
+from tidings.service.data.data_directory import FailedFilter, SetAside, replace_json
 from tidings.store.catalogue import SubscriptionRow
 
 from ..conftest import Gateway

@@ -31,8 +31,14 @@ from typing import Any, TypeAlias
 
 from tidings import __version__
 from tidings.errors import TidingsError
-from tidings.service.data.data_directory import DataDirectory, domain_key, parts_of_key, replace_json
-from tidings.service.data.data_format import FORMAT_FILE, check_format
+from tidings.service.data.data_directory import (
+    FORMAT_FILE,
+    DataDirectory,
+    check_format,
+    domain_key,
+    parts_of_key,
+    replace_json,
+)
 from tidings.service.data.private_files import tighten
 from tidings.store.log.log_errors import LogError
 from tidings.store.log.log_files import EVENTS, Acknowledged, ask, open_to_write, sync_directory

@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 import apsw
 
 from tidings.errors import TidingsError
-from tidings.service.data.data_directory import DataDirectory, DomainFiles
-from tidings.service.data.data_format import check_format
+from tidings.service.data.data_directory import DataDirectory, DomainFiles, check_format
 from tidings.service.data.private_files import too_open
 from tidings.store.catalogue import Catalogue, Extent
 from tidings.store.log.log_errors import LogBusyError

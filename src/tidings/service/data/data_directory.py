@@ -1,4 +1,4 @@
-"""The names of a service's files, all in one directory, and which process writes each.
+"""The files of a service, all in one directory: their names, their formats, and which process writes each.
 
     format.json                      the formats of the others; written first                 supervisor
     token                            the first token, readable by its owner alone             supervisor
@@ -13,10 +13,20 @@
     shared/query                     the checkpoint of the stream that small domains share     driver
     shared/progress.sqlite           how far that stream has come                              driver
     jobs/<id>.json                   answers to jobs of the catalogue; the gateway removes     driver
-    driver.json                      how the driver does, replaced every second                driver
+    driver.json                      the status of the driver, replaced every second           driver
     runs/<pid>-…/                    temporary files of a driver and its Spark                 driver
 
 A key is "<tenant>.<domain>": it names a domain in the log too. Neither part can hold a dot.
+
+format.json is the first file of a directory, and is read before any other is opened. A directory with other numbers is
+left as it is, and so is one that has files but no format.json: it is of something else.
+
+    format.json   {"made_by": "tidings 0.1.0", "data directory": 1, "log": 1, "catalogue": 2, …}
+    aside.json    {"filters": {"12": {"from": 345, "reason": …}}, "events": {"350": …}}
+
+aside.json has the filters and events that broke the stream of a domain. The driver finds them by trying parts of the
+batch that fails, and writes them before the batch is run again, so that the next run leaves out the same. The gateway
+reads them: a filter's subscription has failed from that position on, an event is a dead letter of its subscribers.
 """
 
 from __future__ import annotations
@@ -25,38 +35,52 @@ import json
 import os
 import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidings import __version__
 from tidings.errors import TidingsError
-from tidings.service.data.data_format import check_format, write_format
 from tidings.service.data.private_files import RUNS
+from tidings.store import formats
+from tidings.store.formats import FormatError
+from tidings.store.log.log_files import sync_directory
 
 DEFAULT_DATA = "tidings-data"
 DEFAULT_TENANT = "default"
-CATALOGUE = "TIDINGS_CATALOGUE"  # in the environment: a URL, whose password is not to be seen among the processes
+CATALOGUE = "TIDINGS_CATALOGUE"  # in the environment: a URL, whose password must not show in the list of processes
 LOG = "TIDINGS_LOG"  # likewise
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+FORMAT_FILE = "format.json"
+FORMATS = {
+    "data directory": 1,
+    "log": formats.LOG,
+    "catalogue": formats.CATALOGUE,
+    "deliveries": formats.DELIVERIES,
+    "mailboxes": formats.MAILBOXES,
+    "index": formats.INDEX,
+    "checkpoint": formats.CHECKPOINT,
+}
+_THIS = f"tidings {__version__}"
 
 
 class DataDirectoryError(TidingsError):
-    """A data directory that cannot be used, or a name that cannot be a file's."""
+    """A data directory that cannot be used, or a name that is not valid."""
 
 
 def domain_key(tenant: str, domain: str) -> str:
-    """What a tenant's domain is called in the log and on the disk."""
+    """Returns the name of a tenant's domain in the log and on the disk."""
     for what, name in (("tenant", tenant), ("domain", domain)):
         if not NAME.fullmatch(name):
             raise DataDirectoryError(
-                f"{what}: {name[:80]!r} cannot be a name; use 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or "
-                "a digit"
+                f"{what}: {name[:80]!r} is not a valid name; use 1 to 63 of a-z, 0-9, _ and -, first a letter or digit"
             )
     return f"{tenant}.{domain}"
 
 
 def parts_of_key(key: str) -> tuple[str, str]:
-    """The tenant and the domain that a key names."""
+    """Returns the tenant and the domain of a key."""
     tenant, _, domain = key.partition(".")
     domain_key(tenant, domain)
     return tenant, domain
@@ -102,15 +126,15 @@ class SharedFiles:
 
 
 class DataDirectory:
-    """Where everything of a service lies. Making one touches nothing on the disk; `make` does."""
+    """The paths of all files of a service. Only `make` changes anything on the disk."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
 
     def make(self) -> None:
-        """Have the directory and its folders; others than its owner cannot look inside.
+        """Make the directory and its folders, which only their owner can read.
 
-        Raises where the directory is of another format, or of something else, and changes nothing there.
+        Raises FormatError if the directory is of another format, or of something else, and changes nothing there.
         """
         is_there = check_format(self.path)
         try:
@@ -121,8 +145,8 @@ class DataDirectory:
                 folder.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise DataDirectoryError(
-                f"data directory: cannot make {error.filename or self.path}: {error.strerror}; give another, or make "
-                "it writable"
+                f"data directory: cannot make {error.filename or self.path}: {error.strerror}; give another "
+                "directory, or make it writable"
             ) from error
 
     @property
@@ -139,7 +163,7 @@ class DataDirectory:
 
     @property
     def catalogue(self) -> Path:
-        """Of a service whose catalogue is not in PostgreSQL."""
+        """The file of a catalogue that is not in PostgreSQL."""
         return self.path / "catalogue.sqlite"
 
     @property
@@ -171,14 +195,14 @@ class DataDirectory:
         return DomainFiles(key, self.domains / key)
 
     def answer(self, job: int | str) -> Path:
-        """Where the driver answers a job."""
+        """The file that the driver writes the answer to a job to."""
         name = str(job)
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name):
-            raise DataDirectoryError(f"job: {name[:80]!r} cannot be the name of one")
+            raise DataDirectoryError(f"job: {name[:80]!r} is not a valid id")
         return self.jobs / f"{name}.json"
 
     def write_token(self, secret: str) -> None:
-        """Keep the first token where its owner alone can read it. One that is there stays."""
+        """Write the first token to a file that only its owner can read; raises if there is one."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         with os.fdopen(os.open(self.token, flags, 0o600), "w") as file:
             file.write(f"{secret}\n")
@@ -192,26 +216,28 @@ class DataDirectory:
             return None
 
     def read_driver_status(self) -> dict[str, Any] | None:
-        """What the driver last said of itself; None before it has said anything."""
+        """Returns the last status of the driver; None before it has written any."""
         status: Any = read_json(self.driver_status)
         if status is not None and not isinstance(status, dict):
-            raise DataDirectoryError(f"{self.driver_status} holds no object; remove it, and the driver makes it again")
+            raise DataDirectoryError(
+                f"{self.driver_status} is not an object; remove it, and the driver makes it again"
+            )
         return status
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A file that its writer replaces in one step, so that it is there whole or not at all."""
+    """Returns the content of a file that its writer replaces in one step; None if there is none."""
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise DataDirectoryError(f"{path} holds no JSON: {error}; remove it, and its writer makes it again") from error
+        raise DataDirectoryError(f"{path} is not JSON: {error}; remove it, and its writer makes it again") from error
     return found
 
 
 def replace_json(path: Path, value: Any, *, durable: bool = False) -> None:
-    """Write JSON in one step; `durable` has it on the disk before this returns."""
+    """Write JSON in one step; with `durable`, it is on the disk when this returns."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with beside.open("w", encoding="utf-8") as file:
@@ -223,9 +249,97 @@ def replace_json(path: Path, value: Any, *, durable: bool = False) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-    if durable and os.name != "nt":
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    if durable:
+        sync_directory(path.parent)
+
+
+# ---------------------------------------------------------------------- format.json
+
+
+def check_format(directory: Path) -> bool:
+    """Whether a directory has the formats of this version; False if it is empty or missing. Raises otherwise."""
+    path = directory / FORMAT_FILE
+    try:
+        found: Any = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        if there := _names(directory):
+            raise FormatError(
+                f"data directory: {directory} has files and no {FORMAT_FILE} ({', '.join(there[:3])}"
+                f"{', …' if len(there) > 3 else ''}): it is of something else, or of an early version of Tidings; give "
+                "an empty or new directory: this one was left as it is"
+            ) from None
+        return False
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            f"data directory: cannot read {path}: {error}; restore it from a backup: nothing was changed"
+        ) from error
+    known = found if isinstance(found, dict) else {}
+    other = [
+        f"{what} {known.get(what)} and not {number}" for what, number in FORMATS.items() if known.get(what) != number
+    ]
+    if other:
+        raise FormatError(
+            f"data directory: {directory} is of another format than {_THIS} has ({', '.join(other)}); start it with "
+            f"{known.get('made_by', 'the version that made it')}, or give another directory: this one was left as it is"
+        )
+    return True
+
+
+def write_format(directory: Path) -> None:
+    """Write the formats of a new directory, durably. Two processes that do so at once write the same."""
+    beside = directory / f".{FORMAT_FILE}.{secrets.token_hex(4)}"
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"made_by": _THIS, **FORMATS}, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(directory / FORMAT_FILE)
+    sync_directory(directory)
+
+
+def _names(directory: Path) -> list[str]:
+    """Returns the names of files in a directory that are not its file system's own."""
+    try:
+        return sorted(name for name in os.listdir(directory) if not name.startswith(".") and name != "lost+found")
+    except FileNotFoundError:
+        return []
+
+
+# ---------------------------------------------------------------------- aside.json
+
+
+@dataclass(frozen=True)
+class FailedFilter:
+    """A filter that breaks matching."""
+
+    number: int
+    position: int  # from which it is left out
+    reason: str
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """What a domain's stream leaves out: filters and events that broke it."""
+
+    filters: dict[int, FailedFilter] = field(default_factory=dict)  # by number
+    events: dict[int, str] = field(default_factory=dict)  # reasons by position
+
+    @staticmethod
+    def read(path: Path) -> SetAside:
+        form = read_json(path) or {"filters": {}, "events": {}}
+        failed = (FailedFilter(int(text), one["from"], one["reason"]) for text, one in form["filters"].items())
+        events = {int(position): reason for position, reason in form["events"].items()}
+        return SetAside({one.number: one for one in failed}, events)
+
+    def write(self, path: Path) -> None:
+        filters = {str(one.number): {"from": one.position, "reason": one.reason} for one in self.filters.values()}
+        events = {str(position): reason for position, reason in self.events.items()}
+        replace_json(path, {"filters": filters, "events": events}, durable=True)
+
+    def with_culprits(self, filters: Mapping[int, str], events: Mapping[int, str], start: int) -> SetAside:
+        """Returns these and more, by their reasons; filters from the start of the batch that they broke."""
+        new = {number: FailedFilter(number, start, reason) for number, reason in filters.items()}
+        return SetAside({**new, **self.filters}, {**events, **self.events})
+
+    def __bool__(self) -> bool:
+        return bool(self.filters or self.events)

@@ -1,7 +1,7 @@
-"""Where a driver and its Spark keep temporary files: a folder of the data directory for each run, removed with it.
+"""Temporary files of a driver and its Spark: a folder in the data directory for each run, removed when it ends.
 
-A driver that is killed removes nothing: the next one does, as soon as it sees that the lock of a run is free. It also
-removes what was being written when a driver was killed, and checkpoints that were put aside.
+If a driver is killed, the next one removes its folder: it finds the lock of that run free. It also removes files that
+were half written when a driver was killed, and checkpoints that were put aside.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidings.store.log.log_files import WriterLock
 
 @contextlib.contextmanager
 def scratch(data: DataDirectory) -> Iterator[Path]:
-    """A folder for the temporary files of this process and of those that it starts, which find it in TMPDIR."""
+    """Makes a folder for temporary files of this process and of those that it starts, which find it in TMPDIR."""
     if not remove_dead(data):
         remove_unfinished(data)
     data.runs.mkdir(mode=0o700, exist_ok=True)
@@ -51,7 +51,7 @@ def remove_dead(data: DataDirectory) -> int:
             alive += 1
             continue
         except LogError:
-            pass  # a lock that cannot be read is nobody's
+            pass  # a lock that cannot be read is not held
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             folder.unlink(missing_ok=True)
@@ -59,12 +59,12 @@ def remove_dead(data: DataDirectory) -> int:
 
 
 def remove_unfinished(data: DataDirectory) -> None:
-    """Remove what a driver was writing when it was killed, and what was put aside. No other driver may be running."""
+    """Remove half-written files of a killed driver, and what was put aside. No other driver may be running."""
     for domain in (*(data.domains.iterdir() if data.domains.is_dir() else ()), data.shared.folder):
         for folder in (*domain.glob("*.replaced-*"), *domain.glob("index/.staged-*")):
             shutil.rmtree(folder, ignore_errors=True)
         for path in (*domain.rglob(".*"), *domain.glob("mailboxes.sqlite.staged/*.arrow")):
-            if path.is_file() and path.suffix != ".crc":  # Hadoop's checksums have such names, and are finished
+            if path.is_file() and path.suffix != ".crc":  # the names of Hadoop's checksums, which are whole
                 path.unlink(missing_ok=True)
     for path in (*data.jobs.glob(".*.json.*"), *data.path.glob(f".{data.driver_status.name}.*")):
         path.unlink(missing_ok=True)

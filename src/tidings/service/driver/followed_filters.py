@@ -24,8 +24,7 @@ import pyarrow as pa
 from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Domain
 from tidings.pipeline.streams.version_files import Member
-from tidings.service.data.data_directory import DomainFiles
-from tidings.service.data.set_aside import SetAside
+from tidings.service.data.data_directory import DomainFiles, SetAside
 from tidings.store.catalogue import Catalogue, DomainRow, FilterRow
 
 RETIRED_TOGETHER = 1_000  # ended rows from which a version is made only to remove them,

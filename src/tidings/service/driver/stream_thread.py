@@ -30,8 +30,7 @@ from tidings.pipeline.job_errors import CheckpointError, PipelineError
 from tidings.pipeline.steps.index_version import Aside
 from tidings.pipeline.streams.checkpoint import UnfinishedBatch, unfinished_batch
 from tidings.pipeline.streams.failure_search import Suspect, culprits_of
-from tidings.service.data.data_directory import DataDirectory
-from tidings.service.data.set_aside import SetAside
+from tidings.service.data.data_directory import DataDirectory, SetAside
 from tidings.service.driver.domain_adaptation import Adapting
 from tidings.service.driver.followed_filters import FollowedFilters, domain_of
 from tidings.service.driver.mailbox_upkeep import Cursors, MailboxUpkeep

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidings.service.data.set_aside import SetAside
+from tidings.service.data.data_directory import SetAside
 from tidings.service.gateway.filter_evaluation import NodeSelection
 from tidings.service.gateway.gateway_stores import Stores
 from tidings.store.catalogue import SubscriptionRow

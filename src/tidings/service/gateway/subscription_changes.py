@@ -27,8 +27,7 @@ from tidings.errors import TidingsError
 from tidings.filter.cost import filter_cost
 from tidings.filter.meaning.interpreter import selects_nodes
 from tidings.filter.syntax.parser import parse_filter
-from tidings.service.data.data_directory import DataDirectoryError, read_json
-from tidings.service.data.set_aside import SetAside
+from tidings.service.data.data_directory import DataDirectoryError, SetAside, read_json
 from tidings.service.gateway.api_models import (
     Delivery,
     Start,

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidings.service.data.data_directory import DataDirectory
-from tidings.service.data.data_format import FORMATS
+from tidings.service.data.data_directory import FORMATS, DataDirectory
 from tidings.service.supervisor import Plan, prepared
 from tidings.store.formats import FormatError
 
