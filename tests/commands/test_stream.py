@@ -111,7 +111,7 @@ def test_a_table_that_changes_is_compiled_again_while_the_query_runs(
     monkeypatch.setattr(command.pipeline, "session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None, raising=False)
     stopped = threading.Event()
-    monkeypatch.setattr(command, "_told_to_stop", lambda: _Given(stopped))
+    monkeypatch.setattr(command, "_stop_signals", lambda: _Given(stopped))
     table, told = tmp_path / "subs.csv", tmp_path / "told.sqlite"
     table.write_text("id,filter\nall,TRUE\nbad,x >\n")
     request = Request(

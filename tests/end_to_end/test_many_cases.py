@@ -8,8 +8,8 @@ import pytest
 
 from tidings import Matcher
 from tidings.testing import check_matcher, workloads
-from tidings.testing.cases import make_case
 from tidings.testing.oracle import brute_force
+from tidings.testing.random_cases import make_case
 
 pytestmark = pytest.mark.long
 

@@ -18,7 +18,7 @@ from tidings.model.event import read_record
 from tidings.model.types import Path as AttributePath
 from tidings.testing import brute_force
 from tidings.testing import real_data as data
-from tidings.testing.cases import Case
+from tidings.testing.random_cases import Case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ from tidings import Domain
 from tidings.model.domain import Attribute
 from tidings.model.event import read_events
 from tidings.testing.agreement import compare, smallest
-from tidings.testing.cases import Case, make_case
 from tidings.testing.fuzz import match_pairs
+from tidings.testing.random_cases import Case, make_case
 from tidings.testing.spark_judge import NULL, RAISED, events_frame, spark_truth
 
 if TYPE_CHECKING:

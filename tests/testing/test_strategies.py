@@ -11,8 +11,8 @@ from tidings.filter.meaning.interpreter import evaluate
 from tidings.filter.syntax.parser import parse_filter
 from tidings.filter.tree import operands_of
 from tidings.model.event import read_events
-from tidings.testing.cases import Case, make_case
 from tidings.testing.oracle import brute_force
+from tidings.testing.random_cases import Case, make_case
 from tidings.testing.strategies import cases, domains, events, filters
 
 

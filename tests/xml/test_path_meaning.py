@@ -9,7 +9,7 @@ import pytest
 from lxml import etree
 
 from tidings.errors import EventError
-from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
+from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.xml.path_meaning import selected_nodes
 from tidings.xml.path_parser import with_uris
 

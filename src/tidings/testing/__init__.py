@@ -1,14 +1,17 @@
-"""Tools to test against, for Tidings and for those who build on it.
+"""Tools for testing Tidings and what is built on it.
 
-oracle       every filter on every event, the plain way
-conformance  the laws that every matcher is held to; placement_conformance: every placement
-generate     domains and events at random; filter_texts: filters; cases: all three together
-strategies   the same for Hypothesis
-workloads    bluedove, alerts, strings, mixed: what benchmarks name, defined once
-xml_workloads  bibliography, dtd: the same for path queries over XML
-data         real events, where there are any
-spark        Spark as an independent judge
-agreement    Spark, the interpreter and the matcher against each other; fuzz: in bulk, `make fuzz`
+oracle                 every filter on every event, the plain way
+matcher_conformance    the laws that every matcher must keep
+placement_conformance  the laws that every placement must keep
+random_data            domains, events, XML documents and paths at random
+random_cases           filters at random, and cases of a domain, events and filters
+strategies             the same for Hypothesis
+workloads              bluedove, alerts, strings, mixed: what benchmarks name, defined once
+xml_workloads          bibliography, dtd: the same for path queries over XML
+real_data              real events, if TIDINGS_DATA names their folder
+spark_judge            Spark as an independent judge
+agreement              Spark, the interpreter and the matcher compared with each other
+fuzz                   the same in bulk: `make fuzz`
 """
 
 from tidings.testing.matcher_conformance import NonConformance, check_matcher

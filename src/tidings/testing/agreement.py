@@ -22,7 +22,7 @@ from tidings.filter.syntax.writer import to_sql
 from tidings.filter.tree import Cast, Comparison, Expression, IsNull, Literal, attributes_of, operands_of
 from tidings.model.event import read_events
 from tidings.model.types import BIGINT, BOOLEAN, Path
-from tidings.testing.cases import Case
+from tidings.testing.random_cases import Case
 from tidings.testing.spark_judge import FALSE, NULL, RAISED, TRUE, Verdict, spark_truth
 
 MatchPairs = Callable[[Sequence[tuple[int, str]], Case], "set[tuple[int, int]]"]

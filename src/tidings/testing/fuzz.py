@@ -16,7 +16,7 @@ from random import Random
 
 from tidings import Matcher
 from tidings.testing.agreement import Tally, compare, smallest
-from tidings.testing.cases import Case, make_case
+from tidings.testing.random_cases import Case, make_case
 from tidings.testing.spark_judge import local_session
 
 FILTERS, EVENTS = 250, 160  # a round

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from tidings.errors import TidingsError
 from tidings.model.domain import Attribute, Domain
 from tidings.testing import workloads
-from tidings.testing.cases import make_case
 from tidings.testing.oracle import brute_force
+from tidings.testing.random_cases import make_case
 
 SubscriptionId = Any  # str or int
 

@@ -28,10 +28,10 @@ from tidings.systems.interface import EVERYWHERE, Placed, Placement, Routed, cha
 from tidings.systems.meeting import met, needed
 from tidings.systems.statistics import Statistics, statistics_of
 from tidings.testing import workloads
-from tidings.testing.cases import make_case
 from tidings.testing.matcher_conformance import NonConformance
 from tidings.testing.oracle import brute_force
-from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
+from tidings.testing.random_cases import make_case
+from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.testing.xml_workloads import dtd
 from tidings.xml.path_parser import with_uris
 

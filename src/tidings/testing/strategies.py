@@ -1,6 +1,6 @@
 """Hypothesis strategies for domains, events and filters, XML documents and paths.
 
-They drive the same generator as the bulk comparison does (`tidings.testing.generate`), with
+They drive the same generator as the bulk comparison does (`tidings.testing.random_data`), with
 Hypothesis's choices for chance, so that a failing example is shrunk.
 """
 
@@ -12,10 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tidings.model.domain import Domain
-from tidings.testing.cases import Case, make_case
-from tidings.testing.filter_texts import FilterWriter
-from tidings.testing.generate import Generator
-from tidings.testing.xml_cases import make_document, make_path
+from tidings.testing.random_cases import Case, FilterWriter, make_case
+from tidings.testing.random_data import Generator, make_document, make_path
 
 _chance: st.SearchStrategy[Random] = st.randoms(use_true_random=False)
 

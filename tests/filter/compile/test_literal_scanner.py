@@ -14,7 +14,7 @@ from tidings.filter.compile.literal_scanner import LiteralScanner
 from tidings.filter.compile.shapes import Attributes, RegularExpressions, template_of
 from tidings.model.domain import Domain
 from tidings.testing import workloads
-from tidings.testing.cases import make_case
+from tidings.testing.random_cases import make_case
 
 PIECES = (
     "a", "b1", " ", "=", " = ", ">", "5", "0.5", "1e3", "5L", ".", ".5", "5.", "-", "'x'", "''", "'it''s'", '"y"',

@@ -13,7 +13,7 @@ from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.syntax.parser import parse_filter
 from tidings.filter.syntax.writer import literal_to_sql, to_sql
 from tidings.model.types import STRING
-from tidings.testing.xml_cases import make_document, make_path
+from tidings.testing.random_data import make_document, make_path
 
 NEWS = Domain("news", [Attribute("n", "int"), Attribute("body", "string")])
 

@@ -21,7 +21,7 @@ from tidings.matching.engines.entries import entries_of
 from tidings.model.domain import Attribute, Domain
 from tidings.model.types import DataType
 from tidings.testing import brute_force, workloads
-from tidings.testing.cases import make_case
+from tidings.testing.random_cases import make_case
 from tidings.testing.strategies import cases
 
 STOCKS = Domain(

@@ -10,7 +10,7 @@ from tidings import Attribute, Domain, FilterError, Matcher, compile_filters, de
 from tidings.filter.syntax.writer import literal_to_sql, to_sql
 from tidings.model.types import STRING
 from tidings.testing.oracle import brute_force
-from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
+from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.xml.path_parser import with_uris
 
 NEWS = Domain("news", [Attribute("lang", "string"), Attribute("rank", "int"), Attribute("body", "string")])

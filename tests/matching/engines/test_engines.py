@@ -28,7 +28,7 @@ from tidings.matching.full_scan import scan
 from tidings.matching.index import Index, build_index
 from tidings.model.event import read_events
 from tidings.testing import workloads
-from tidings.testing.cases import make_case
+from tidings.testing.random_cases import make_case
 
 BYTES = st.binary(min_size=simd.WIDE, max_size=simd.WIDE)
 

@@ -22,7 +22,7 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_record
 from tidings.model.subscription import Subscription
 from tidings.testing import workloads
-from tidings.testing.cases import make_case
+from tidings.testing.random_cases import make_case
 
 DOMAIN = Domain(
     "flights",

@@ -19,8 +19,8 @@ from tidings.model.event import read_events
 from tidings.pipeline import PipelineError
 from tidings.pipeline.steps import match_tasks as worker
 from tidings.systems.interface import placements
-from tidings.testing.cases import make_case
 from tidings.testing.oracle import brute_force
+from tidings.testing.random_cases import make_case
 from tidings.testing.spark_judge import events_frame
 from tidings.testing.workloads import WORKLOADS
 

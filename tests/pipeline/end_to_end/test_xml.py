@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tidings import Attribute, Domain, Matcher, pipeline
 from tidings.filter.syntax.writer import literal_to_sql
 from tidings.model.types import STRING
-from tidings.testing.xml_cases import make_document, make_path
+from tidings.testing.random_data import make_document, make_path
 from tidings.testing.xml_workloads import dtd
 
 pytestmark = pytest.mark.spark

@@ -32,7 +32,7 @@ from tidings.pipeline.jobs.backtesting import Backtest, Counts, backtest, filter
 from tidings.pipeline.jobs.time_buckets import Bucket, microseconds, moment
 from tidings.testing import brute_force
 from tidings.testing import real_data as data
-from tidings.testing.cases import make_case
+from tidings.testing.random_cases import make_case
 from tidings.testing.spark_judge import events_frame
 
 pytestmark = pytest.mark.spark
@@ -383,7 +383,7 @@ def test_the_command_s_errors_say_what_and_where(run: Callable[..., Ran], files:
         (2, ("price > 4", "--events", quotes, *table), "--subscriptions needs --against"),
         (2, ("price > 4", "--events", quotes, "--bucket", "soon"), "a bucket is a number and a unit"),
         (2, ("price > 4", "--events", quotes, "--picture", "rate.gif"), "pictures are drawn to"),
-        (2, ("price > 4", "--events", quotes, "--time-unit", "ms"), "--time-unit is of the column that --time names"),
+        (2, ("price > 4", "--events", quotes, "--time-unit", "ms"), "--time-unit is the unit of the column"),
         (2, ("price > 4", "--events", quotes, "--samples", "-1"), "--samples"),
         (2, ("price > 4",), "--events"),
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from tidings.errors import EventError
 from tidings.model.event import read_record
 from tidings.model.event_json import texts_of
 from tidings.model.strict_json import read_one
-from tidings.testing.cases import Case, make_case
+from tidings.testing.random_cases import Case, make_case
 from tidings.xml.feed import split_feed
 
 from ..faults.workload import ATTRIBUTES, compact, draw_event, draw_predicate

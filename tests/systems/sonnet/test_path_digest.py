@@ -23,7 +23,7 @@ from tidings.systems.sonnet.path_digest import (
     rank_of,
     to_bits,
 )
-from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
+from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.xml.path_meaning import read_document
 from tidings.xml.path_parser import parse_path
 

@@ -18,7 +18,7 @@ from tidings.systems.planner.planner import Room, plan
 from tidings.systems.sharding import visits_of
 from tidings.systems.sonnet import placement as sonnet
 from tidings.systems.sonnet.path_groups import Offers, groups_asked, prefix_group, token_group
-from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
+from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.testing.xml_workloads import dtd
 from tidings.xml.index.document_columns import read_documents
 from tidings.xml.path_meaning import read_document

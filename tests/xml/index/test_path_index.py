@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.testing.strategies import documents, paths
-from tidings.testing.xml_cases import NAMESPACES, make_document, make_path
 from tidings.xml.index.document_columns import read_documents
 from tidings.xml.index.path_index import build_path_index
 from tidings.xml.path_meaning import read_document

@@ -1,8 +1,8 @@
-"""Filters made at random, as text: every operator, every way to write a literal and a name.
+"""Filters made at random, as text, and cases of a domain, events and filters.
 
-The texts are written by hand, piece by piece, not from a tree: what is tested is how they are
-read. Literals are drawn from near the values that the events have, so that filters are often
-true.
+Filters have every operator and every way to write a literal and a name. The texts are written piece by piece, not from
+a tree: what is tested is how they are read. Literals are drawn from near the values of the events, so that filters are
+often true.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
 from typing import Any
 
 import numpy as np
 
+from tidings.errors import FilterError
+from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import Domain
+from tidings.model.event import read_record
 from tidings.model.types import BIGINT, DOUBLE, STRING, DataType, Path
-from tidings.testing.generate import Generator, as_published
+from tidings.testing.random_data import Generator, as_published
 
 _COMPARISONS = ("=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">=")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -344,3 +348,36 @@ def _plain_text(value: Any, type_: DataType) -> str:
     if isinstance(value, Decimal):
         return f"{value:f}"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ---------------------------------------------------------------------- cases
+
+
+@dataclass(frozen=True)
+class Case:
+    """Filters and events over one domain; the filters are often true of the events."""
+
+    domain: Domain
+    events: list[dict[str, Any]]
+    filters: list[str]
+
+    def readable(self) -> list[tuple[int, str]]:
+        """The filters that are in the language, each with its number: some that are generated are refused."""
+        return [(number, text) for number, text in enumerate(self.filters) if _is_readable(text, self.domain)]
+
+
+def _is_readable(text: str, domain: Domain) -> bool:
+    try:
+        parse_filter(text, domain)
+    except FilterError:
+        return False
+    return True
+
+
+def make_case(random: Random, *, events: int, filters: int, size: int = 14) -> Case:
+    """A case of so many events, filters and attributes, whose filters have values of the events."""
+    generator = Generator(random)
+    domain = generator.domain(size=size)
+    made = generator.events(domain, events)
+    writer = FilterWriter(random, domain, [read_record(event, domain) for event in made])
+    return Case(domain, made, [writer.filter() for _ in range(filters)])
