@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
+from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import activate, freeze_garbage, is_local
 from tidings.pipeline.sinks.stream_sinks import SharedSink
 from tidings.pipeline.sources.log_source import PAGE_FIELDS, read_members, stream_log
@@ -181,13 +182,21 @@ def _by_domain(batch: pa.RecordBatch) -> list[tuple[int, int, int, list[Page]]]:
     return [(version, start, end, pages) for (version, start, end, _), pages in groups.items()]
 
 
+def domain_named(key: str) -> str:
+    """Returns how an error of a shared stream names the domain that it is of."""
+    return f"domain '{key}'"
+
+
 def _matched(task: SharedTask, version: int, start: int, end: int, pages: list[Page]) -> Iterator[pa.RecordBatch]:
     key = pages[0].domain
     began = time.perf_counter()
     compiled = _member(task, version, key)
     for events in attribute_columns(pages, compiled.domain, start, end, on_error="reject"):
         count = len(events.position)
-        subscriptions = _subscriptions(task, compiled, events)
+        try:
+            subscriptions = _subscriptions(task, compiled, events)
+        except Exception as error:  # says whose it is, so that it is looked for there
+            raise PipelineError(f"{domain_named(key)}: {type(error).__name__}: {error}") from error
         took, began = time.perf_counter() - began, time.perf_counter()
         columns: list[Any] = [
             pa.array([key] * count, pa.string()),

@@ -30,6 +30,7 @@ from tidings.pipeline.job_errors import CheckpointError, PipelineError
 from tidings.pipeline.steps.index_version import Aside
 from tidings.pipeline.streams.checkpoint import UnfinishedBatch, unfinished_batch
 from tidings.pipeline.streams.failure_search import Suspect, culprits_of
+from tidings.pipeline.streams.shared_query import domain_named
 from tidings.service.data.data_directory import DataDirectory, SetAside
 from tidings.service.driver.domain_adaptation import Adapting
 from tidings.service.driver.followed_filters import FollowedFilters, domain_of
@@ -237,7 +238,8 @@ class StreamThread(ABC):
             return
         self._enter("isolating")
         data = self._context.data
-        for row in self._rows_followed():
+        problem = self._problem or ""  # says which domain it is of, unless a process died
+        for row in sorted(self._rows_followed(), key=lambda row: domain_named(row.key) not in problem):
             with LogReader(data.log) as log:
                 end = min(batch.end, log.end)
                 has_events = log.advance(batch.start, domain=row.key, events=1, end=end) > batch.start
