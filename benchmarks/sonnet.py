@@ -41,11 +41,10 @@ from tidings.systems.protocols.pastry import PastrySettings
 from tidings.systems.protocols.ring import ChordSettings
 from tidings.systems.protocols.ring_ids import hashed
 from tidings.systems.protocols.scribe import ScribeSettings, Spread
-from tidings.systems.sonnet.at_rest import seat_at_rest
-from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.node import SonnetNode, seat_at_rest
 from tidings.systems.sonnet.path_digest import MAX_TOKENS, Ordering, digest_of, document_paths, to_bits
 from tidings.systems.sonnet.paths import RING_BITS, Paths
-from tidings.systems.sonnet.settings import SonnetSettings
+from tidings.systems.sonnet.virtual_node import SonnetSettings
 from tidings.testing.real_data import DataMissing
 from tidings.testing.xml_workloads import XML_WORKLOADS
 

@@ -18,9 +18,8 @@ from tidings.simulator.scenario import Plan, conditions_of, timetable
 from tidings.simulator.trace import Followed
 from tidings.simulator.world import Network, World
 from tidings.systems.overlay import Violation
-from tidings.systems.sonnet.at_rest import seat_at_rest
 from tidings.systems.sonnet.laws import FORGOTTEN_MS, MOVED_MS, laws
-from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.node import SonnetNode, seat_at_rest
 from tidings.systems.sonnet.packet_path import PacketPath
 from tidings.systems.sonnet.paths import Paths
 

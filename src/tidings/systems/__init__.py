@@ -16,8 +16,6 @@ planner/     which of them serves which subscriptions, by what an event costs
 statistics   what adapting looks at
 meeting      the join of place and route, in memory: what a placement finds
 sharding     keys as the runner of a View stores them
-transition   from one View to the next
-forwarding   BlueDove's policies
 geometry/    lines, cells, rings and boxes, which placements are made of
 protocols/   what nodes are made of: effects, ring, Pastry, Scribe, gossip; the process that runs one
 """

@@ -14,8 +14,8 @@ import numpy as np
 
 from tidings.kernels.hashing import hash_numbers
 from tidings.model.event import EventBatch
-from tidings.systems.geometry.coarse_line import event_values
 from tidings.systems.geometry.key_pairs import distinct_pairs
+from tidings.systems.geometry.line_positions import event_values
 from tidings.systems.interface import EVERYWHERE, Numbers, Routed, View, channels_of, positions_of, route
 
 SHARD_BITS = 20  # of an owner, or of a position that everybody holds

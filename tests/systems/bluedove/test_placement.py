@@ -16,8 +16,7 @@ from tidings.model.event import read_events
 from tidings.systems import EVERYWHERE, PlacementError, channels_of, meet, place, positions_of, route, statistics_of
 from tidings.systems.bluedove import placement as bluedove
 from tidings.systems.bluedove.elasticity import joined, left
-from tidings.systems.bluedove.placement import View, assigned, matchers_of_domains, sizes, with_load
-from tidings.systems.forwarding import Load, costs_of
+from tidings.systems.bluedove.placement import Load, View, assigned, costs_of, sizes, with_load
 from tidings.systems.geometry.line_positions import edges_at_quantiles, segments_of
 from tidings.testing.workloads import WORKLOADS
 
@@ -172,12 +171,3 @@ def test_who_joins_takes_half_of_the_hottest_segment_in_each_dimension_and_who_l
         assert meet(filters, events, changed).pairs == wanted
     with pytest.raises(PlacementError, match="last matcher"):
         left(view_of(PLANE, [], assignment=np.zeros(1, np.int64)), 0, filters)
-
-
-def test_each_domain_has_matchers_by_its_load_its_own_where_there_are_enough() -> None:
-    assert matchers_of_domains({"stocks": 6.0, "quakes": 1.0, "flights": 3.0}, 10) == {
-        "stocks": (0, 1, 2, 3, 4, 5), "quakes": (6,), "flights": (7, 8, 9),
-    }  # fmt: skip
-    shared = matchers_of_domains({"stocks": 6.0, "quakes": 1.0, "flights": 3.0}, 2)
-    assert shared["stocks"] != shared["flights"]
-    assert shared["quakes"] == shared["flights"]

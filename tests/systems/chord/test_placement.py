@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tidings.systems import (
     view_to_dict,
 )
 from tidings.systems.chord import placement as chord
-from tidings.systems.geometry.node_ring import Ring, even_ring, hashed_ring
+from tidings.systems.geometry.node_ring import Ring, even_ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.placement import Order, shares
 
@@ -40,6 +41,11 @@ FIGURE_2 = [
 ]
 EIGHT = Domain("ring", [Attribute("a", "int", min=0, max=7, precision=1)])
 FULL = Ring(3, tuple(range(8)))
+
+
+def scattered_ring(nodes: int, bits: int = 48) -> Ring:
+    """Nodes anywhere, as in a network of peers."""
+    return Ring(bits, tuple(sorted(Random(0).sample(range(1 << bits), nodes))))
 
 
 def stocks_event() -> Any:
@@ -111,7 +117,7 @@ def test_with_far_more_nodes_than_values_only_the_values_nodes_hold_a_range() ->
     domain = Domain("small", [Attribute("a", "int", min=0, max=9, precision=1)])
     filters = compile_filters(["a >= 2 AND a <= 6"], domain)
     views = [
-        opchord.adapt(statistics_of(filters), partitions=0, ring=hashed_ring(100), empirical=False, jump=jump)
+        opchord.adapt(statistics_of(filters), partitions=0, ring=scattered_ring(100), empirical=False, jump=jump)
         for jump in (2.0, 1000.0)
     ]
     jumping, walking = (len(place(filters, view)) for view in views)

@@ -12,7 +12,7 @@ import pytest
 from tidings.model.domain import Attribute, Domain
 from tidings.simulator.world import Network, World
 from tidings.systems.chord import placement as chord
-from tidings.systems.geometry.coarse_line import Cells
+from tidings.systems.geometry.line_positions import Cells
 from tidings.systems.geometry.node_ring import Arc, Ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.bugs import CountsEverything

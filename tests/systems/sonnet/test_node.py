@@ -16,8 +16,7 @@ from tidings.systems.sonnet.messages import AskRows
 from tidings.systems.sonnet.node import TIDY, SonnetNode
 from tidings.systems.sonnet.path_digest import Ordering
 from tidings.systems.sonnet.paths import Paths, group_of, hangs_below, lineage_of, range_of
-from tidings.systems.sonnet.settings import SonnetSettings
-from tidings.systems.sonnet.virtual_node import VirtualNode
+from tidings.systems.sonnet.virtual_node import SonnetSettings, VirtualNode
 from tidings.xml.path_parser import parse_path
 
 # Figure 1, where the query of the text says `author` and the feed has `a`

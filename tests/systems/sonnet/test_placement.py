@@ -17,7 +17,7 @@ from tidings.systems import EVERYWHERE, meet, place, route, statistics_of, view_
 from tidings.systems.planner.planner import Room, plan
 from tidings.systems.sharding import visits_of
 from tidings.systems.sonnet import placement as sonnet
-from tidings.systems.sonnet.path_groups import Offers, groups_asked, prefix_group, token_group
+from tidings.systems.sonnet.path_digest import Offers, groups_asked, prefix_group, token_group
 from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.testing.xml_workloads import dtd
 from tidings.xml.index.document_columns import read_documents

@@ -34,8 +34,7 @@ from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import freeze_garbage, numbered
 from tidings.pipeline.steps.index_version import IndexVersion, Versions
 from tidings.pipeline.steps.match_tasks import VISIT, with_column
-from tidings.systems.geometry.coarse_line import event_values
-from tidings.systems.geometry.line_positions import has_places
+from tidings.systems.geometry.line_positions import event_values, has_places
 from tidings.systems.interface import Numbers, View
 from tidings.systems.sharding import Visits, visits_of
 

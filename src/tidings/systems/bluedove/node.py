@@ -40,8 +40,8 @@ from tidings.systems.bluedove.messages import (
     TableNews,
     Taken,
 )
+from tidings.systems.bluedove.placement import Load, Policy, costs_of
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
-from tidings.systems.forwarding import Load, Policy, costs_of
 from tidings.systems.geometry.line_positions import has_places
 from tidings.systems.overlay import MemoryLog, Overlay, PublicationLog, Start
 from tidings.systems.protocols.content import Content

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -29,8 +29,6 @@ from tidings.matching.batch_columns import Mask
 from tidings.model.domain import Domain
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.forwarding import Floats, Load, Policy, costs_of
-from tidings.systems.geometry.balance import balanced
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.geometry.line_positions import (
     Edges,
@@ -47,6 +45,7 @@ from tidings.systems.interface import (
     EVERYWHERE,
     POSITION_BITS,
     REPLICATED,
+    Floats,
     Numbers,
     Placed,
     PlacementError,
@@ -59,6 +58,10 @@ from tidings.systems.interface import (
     routed_of,
 )
 from tidings.systems.statistics import Statistics
+
+Policy = Literal["adaptive", "response time", "subscriptions", "random"]
+POLICIES: tuple[Policy, ...] = ("adaptive", "response time", "subscriptions", "random")
+_LEAST_RATE = 1e-9  # of a matcher that served nothing: its candidates are the last to be chosen
 
 DIMENSIONS_MAX = 4
 FAN_OUT = 4  # segments in a group, and groups in a larger one, where there are segments enough
@@ -265,6 +268,40 @@ def sizes(placed: Placed, view: View) -> Floats:
     return np.concatenate([np.empty(0), *found])
 
 
+@dataclass(frozen=True, eq=False)
+class Load:
+    """What matchers reported of each candidate, `age_s` seconds before it is used."""
+
+    subscriptions: Floats  # |S^i|
+    queued: Floats  # q', events
+    arrivals: Floats  # λ', events/s
+    served: Floats  # μ', events/s
+    age_s: float = 0.0  # t − t'
+
+
+def costs_of(policy: Policy, load: Load) -> Floats:
+    """Returns what an event costs at each candidate, by the policies of section III-B: the cheapest gets it.
+
+    adaptive        the shortest time to be done, (q + 1) / μ, with the queue carried on from the last report:
+                    q = max(0, q' + (λ' − μ')(t − t'))
+    response time   the same without carrying on: q = q'
+    subscriptions   the fewest subscriptions to look at, |S^i|
+    random          any, by a hash of the event, so that it is sent alike however often it is
+
+    What matchers reported is a snapshot in the View: an event that is routed again goes the same way.
+    """
+    if policy == "subscriptions":
+        return load.subscriptions
+    if policy == "random":
+        return np.zeros(len(load.subscriptions))
+    if policy not in POLICIES:
+        raise PlacementError(f"there is no forwarding policy '{policy}'; there are {', '.join(POLICIES)}")
+    queued = load.queued
+    if policy == "adaptive":
+        queued = np.maximum(0.0, queued + (load.arrivals - load.served) * load.age_s)
+    return (queued + 1) / np.maximum(load.served, _LEAST_RATE)
+
+
 def with_load(view: View, load: Load, *, policy: Policy | None = None, epoch: int | None = None) -> View:
     """The same segments, with what matchers have reported since."""
     policy = policy or view.policy
@@ -351,19 +388,6 @@ def _visited(view: View, events: EventBatch | None) -> Floats:
     dimension = chosen_dimensions(segments, view)
     candidates = view.bases[dimension] + segments[dimension, np.arange(events.count)]
     return np.bincount(candidates, minlength=view.candidates).astype(np.float64)
-
-
-def matchers_of_domains(loads: dict[str, float], matchers: int) -> dict[str, tuple[int, ...]]:
-    """Matchers for each domain, by its load: its own where there are enough, else shared with the others."""
-    if matchers < len(loads):
-        owners = balanced(np.array(list(loads.values())), matchers)
-        return {name: (int(owner),) for name, owner in zip(loads, owners, strict=True)}
-    shares = dict.fromkeys(loads, 1)
-    for _ in range(matchers - len(loads)):
-        neediest = max(loads, key=lambda name: loads[name] / shares[name])
-        shares[neediest] += 1
-    ends = np.cumsum(list(shares.values())).tolist()
-    return {name: tuple(range(end - shares[name], end)) for name, end in zip(shares, ends, strict=True)}
 
 
 def undivided(paths: tuple[Path, ...]) -> View:

@@ -25,9 +25,8 @@ from tidings.kernels.hashing import hash_numbers, hash_text
 from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.geometry.coarse_line import Cells, cells_of, event_values, listed_values
 from tidings.systems.geometry.key_pairs import distinct_hashed
-from tidings.systems.geometry.line_positions import has_places, ranges
+from tidings.systems.geometry.line_positions import Cells, cells_of, event_values, has_places, listed_values, ranges
 from tidings.systems.geometry.node_ring import Arc, Ring, RingView, even_ring, paths_and_ring
 from tidings.systems.interface import (
     EVERYWHERE,

@@ -16,11 +16,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from tidings.systems.interface import Numbers
+from tidings.systems.interface import Floats, Numbers
 
-Floats = npt.NDArray[np.float64]
 Method = Literal["merged", "cut", "kmeans"]
 
 _ROUNDS = 30

@@ -1,4 +1,4 @@
-"""Making clusters anew, where that pays (Casalicchio et al., section 4.2): MGC, and clusters for what sticks out.
+"""Making clusters anew, where that pays (Casalicchio et al., section 4.2): MGC.
 
     γI · ΔFN(I) + K · γR + γW · waste < c
 
@@ -7,21 +7,20 @@ cluster; γR what it costs to reorganise a group; γW, which is ours, what it co
 subscription it does not satisfy. New clusters cover all that they are made of, so that FN
 falls to 0, or to what sticks out of sampled ones.
 
-Every change is another View with the next epoch. Whoever makes it registers the subscriptions that intersect
-a new cluster before events are routed to it (`tidings.systems.transition`).
+Every change is another View with the next epoch. The caller registers the subscriptions that intersect a new cluster
+before events are routed to it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tidings.filter.normal.filter_table import FilterTable, Rows
-from tidings.kernels.hashing import hash_numbers, hash_text
 from tidings.model.event import EventBatch
 from tidings.systems.clusters.clustering import Method
-from tidings.systems.clusters.placement import View, adapt, boxes_in, place, points_of, sized, smallest
+from tidings.systems.clusters.placement import View, adapt, boxes_in, place, points_of, smallest
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.interface import Numbers, PlacementError, channels_of, positions_of
 from tidings.systems.statistics import Statistics
@@ -114,38 +113,3 @@ def reorganised(
         if cost + prices.waste * found.waste < prices.gain:
             return made
     return None
-
-
-def identified(view: View, statistics: Statistics) -> View:
-    """MGI of newcomers: a cluster for each subscription that needs one; the same View where none does.
-
-    `paper`: one that intersects no cluster; `strict`: one that lies within none. Larger ones first, for they may
-    serve others.
-    """
-    lows, highs = boxes_in(statistics.filters, view.paths, view.edges)
-    order = np.argsort(-(highs - lows + 1.0).prod(axis=1), kind="stable")
-    whole = (lows == 0).all(axis=1) & (highs == view.ends).all(axis=1)  # constrains no axis: nothing to cluster
-    kept_lows, kept_highs = [view.lows], [view.highs]
-    for box in order[~whole[order]].tolist():
-        all_lows, all_highs = np.concatenate(kept_lows), np.concatenate(kept_highs)
-        if view.mode == "strict":
-            served = (all_lows <= lows[box]) & (all_highs >= highs[box])
-        else:
-            served = (all_lows <= highs[box]) & (all_highs >= lows[box])
-        if not served.all(axis=1).any():
-            kept_lows.append(lows[box : box + 1])
-            kept_highs.append(highs[box : box + 1])
-    if len(kept_lows) == 1:
-        return view
-    grown = replace(view, lows=np.concatenate(kept_lows), highs=np.concatenate(kept_highs), epoch=view.epoch + 1)
-    blank = np.zeros(grown.count)
-    return sized(replace(grown, sizes=blank, assignment=blank.astype(np.int64)), statistics, view.partitions)
-
-
-def topics(view: View, domain: str) -> Numbers:
-    """Where each cluster's tree is rooted: the hash of domain, epoch and centroid, of 63 bits."""
-    seed = hash_text(f"{domain}:{view.epoch}")
-    digest = np.zeros(view.count, np.int64)
-    for axis in (view.lows + view.highs).T:
-        digest = hash_numbers(digest ^ axis, seed).view(np.int64)
-    return np.asarray(digest.view(np.uint64) >> np.uint64(1), np.int64)

@@ -32,12 +32,11 @@ from tidings.filter.compile.plan_execution import double_ordinals
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.clusters.clustering import Floats, Method, labels_of, micro_clusters
-from tidings.systems.geometry.balance import balanced
-from tidings.systems.geometry.coarse_line import double_values
-from tidings.systems.geometry.key_pairs import distinct_pairs, starts_of
+from tidings.systems.clusters.clustering import Method, labels_of, micro_clusters
+from tidings.systems.geometry.key_pairs import balanced, distinct_pairs, starts_of
 from tidings.systems.geometry.line_positions import (
     Edges,
+    double_values,
     edges_at_quantiles,
     edges_from_json,
     edges_to_json,
@@ -50,6 +49,7 @@ from tidings.systems.geometry.rtree import RTree, rtree_of
 from tidings.systems.interface import (
     EVERYWHERE,
     REPLICATED,
+    Floats,
     Numbers,
     Placed,
     PlacementError,

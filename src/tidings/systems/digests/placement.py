@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,11 +29,8 @@ from tidings.kernels.hashing import hash_numbers, hash_text
 from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.digests.index_choice import INDICES_MAX, chosen_indices
-from tidings.systems.geometry.balance import balanced
-from tidings.systems.geometry.key_pairs import distinct_hashed
-from tidings.systems.geometry.line_parts import Division, Held, division_of, divisions_from_dict
-from tidings.systems.geometry.line_positions import named_path, ranges
+from tidings.systems.geometry.key_pairs import balanced, distinct_hashed
+from tidings.systems.geometry.line_positions import Division, Held, division_of, divisions_from_dict, named_path, ranges
 from tidings.systems.interface import (
     EVERYWHERE,
     POSITION_BITS,
@@ -50,8 +48,12 @@ from tidings.systems.statistics import Statistics
 
 KEYS_MAX = 32  # of one subscription
 SLOTS = 1024
+INDICES_MAX = 12
+VISIT = 50.0  # what a visit costs, in subscriptions that an event is compared with
 
 _SLOT = np.int64(SLOTS - 1)
+_TOGETHER_MAX = 2  # attributes of an index that is derived
+_TRIED_MAX = 64  # indices that are compared in a round
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +213,7 @@ def adapt(
         chosen = tuple(tuple(named_path(filters.domain, name, "in an index") for name in index) for index in given)
         chosen = tuple(index for index in chosen if all(path in divisions for path in index))
     else:
-        chosen = chosen_indices(filters, held, choice, keys_max, indices_max, statistics.scale)
+        chosen = chosen_indices(filters, held, keys_max, indices_max, statistics.scale)
     used = {path: divisions[path] for index in chosen for path in index}
     name = filters.domain.name
     unassigned = View(name, chosen, used, np.arange(SLOTS) % max(1, partitions), keys_max, epoch)
@@ -231,3 +233,44 @@ def _work(statistics: Statistics, view: View) -> Floats:
         met = np.where(known[at] == keys, counts[at], 0) if len(known) else np.zeros(len(keys))
         work = work + np.bincount(keys & _SLOT, met + 1.0, SLOTS)
     return np.asarray(work, np.float64)
+
+
+# ---------------------------------------------------------------------- which indices
+
+
+def chosen_indices(
+    filters: FilterTable, held: dict[Path, Held], keys_max: int, indices_max: int, scale: float
+) -> tuple[tuple[Path, ...], ...]:
+    """Returns the indices that serve subscriptions best, of one or two attributes each.
+
+    Every index costs every event a visit, and spares it the subscriptions that it would otherwise be compared with.
+    Indices are added one by one, each time the one that spares the most, while it spares more than it costs. A filter
+    stands for `scale` subscriptions.
+    """
+    candidates = _candidates(filters, held)
+    alone = {index: choice(filters, [index], held, keys_max)[1] for index in candidates}
+    satisfiable = np.zeros(filters.count, bool)
+    satisfiable[filters.box_filter] = True
+    shares = satisfiable.astype(np.float64)  # of the events that each subscription is compared with
+    chosen: list[tuple[Path, ...]] = []
+    while len(chosen) < indices_max and candidates:
+        spared = {index: float(np.maximum(shares - alone[index], 0).sum()) * scale for index in candidates}
+        best = max(candidates, key=lambda index: (spared[index], -len(index)))
+        if spared[best] <= VISIT:
+            break
+        chosen.append(best)
+        candidates.remove(best)
+        shares = np.minimum(shares, np.where(satisfiable, alone[best], 0.0))
+    return tuple(chosen)
+
+
+def _candidates(filters: FilterTable, held: dict[Path, Held]) -> list[tuple[Path, ...]]:
+    """Single attributes, and the pairs that the most conjunctions constrain together."""
+    constrained = {path: one.counts > 0 for path, one in held.items() if (one.counts > 0).any()}
+    singles = [(path,) for path in constrained]
+    together = {
+        pair: int((constrained[pair[0]] & constrained[pair[1]]).sum())
+        for pair in combinations(constrained, _TOGETHER_MAX)
+    }
+    often = sorted((pair for pair in together if together[pair]), key=lambda pair: -together[pair])
+    return [*singles, *often[:_TRIED_MAX]]

@@ -1,1 +1,7 @@
-"""Lines, cells, rings and boxes, which placements are made of."""
+"""Lines, rings and boxes, which placements are made of.
+
+line_positions  where filters and events lie on an attribute's line: places, cells, parts
+node_ring       a ring of identifiers with nodes on it, and Views with lists on one
+rtree           boxes found by points and boxes
+key_pairs       pairs of numbers, each once; balanced owners
+"""

@@ -1,10 +1,12 @@
-"""Pairs of numbers as two arrays, each pair once: by one sort of integers where both fit into one."""
+"""Pairs of numbers, each once; and owners for many parts, such that all have about as much to do."""
 
 from __future__ import annotations
 
+import heapq
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tidings.systems.interface import Numbers
 
@@ -70,3 +72,14 @@ def distinct_hashed(rows: Numbers, hashes: Numbers) -> tuple[Numbers, Numbers]:
     suspect = np.isin(mixed, again)
     some = distinct_pairs(rows[suspect], hashes[suspect])
     return np.concatenate([rows[~suspect], some[0]]), np.concatenate([hashes[~suspect], some[1]])
+
+
+def balanced(loads: npt.NDArray[np.float64], owners: int) -> Numbers:
+    """The owner of each part: the heaviest first, to whoever has the least (Graham, 1969)."""
+    assignment = np.zeros(len(loads), np.int64)
+    least = [(0.0, owner) for owner in range(owners)]
+    for part in np.argsort(-loads, kind="stable").tolist():
+        load, owner = heapq.heappop(least)
+        assignment[part] = owner
+        heapq.heappush(least, (load + float(loads[part]), owner))
+    return assignment

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidings.filter.normal.filter_table import FilterTable
-from tidings.kernels.hashing import hash_numbers
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.interface import POSITION_BITS, Numbers, PlacementError, listed
@@ -130,14 +129,3 @@ def paths_and_ring(form: dict[str, Any]) -> tuple[tuple[Path, ...], Ring]:
 def even_ring(nodes: int, bits: int = POSITION_BITS) -> Ring:
     """Nodes at equal distances: each owns an equal part."""
     return Ring(bits, tuple(((number + 1) << bits) // nodes - 1 for number in range(nodes)))
-
-
-def hashed_ring(nodes: int, bits: int = POSITION_BITS, seed: int = 0) -> Ring:
-    """Nodes where a hash of their numbers puts them, as in a network of peers."""
-    found: dict[int, None] = {}
-    number = 0
-    while len(found) < min(nodes, 1 << bits):
-        position = hash_numbers(np.array([number], np.int64), seed) >> np.uint64(64 - bits)
-        found[int(position[0])] = None
-        number += 1
-    return Ring(bits, tuple(sorted(found)))

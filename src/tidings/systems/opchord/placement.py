@@ -30,10 +30,11 @@ from tidings.kernels.hashing import hash_text
 from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.geometry.coarse_line import Cells, cells_of
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.geometry.line_positions import (
+    Cells,
     Edges,
+    cells_of,
     edges_from_json,
     edges_to_json,
     event_places,

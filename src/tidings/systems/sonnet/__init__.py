@@ -7,8 +7,7 @@ begins as the group's do. What a digest admits is checked exactly at the end.
 A. Zhou et al., "Sonnet: an efficient distributed content-based dissemination broker", SIGMOD 2007.
 
 placement     groups of paths, the share of the documents that offer each, and who owns them
-path_digest   what a query asks for and what a document offers, in 128 bits
-path_groups   groups of paths that begin alike
+path_digest   what a query asks for and what a document offers, in 128 bits; groups of paths that begin alike
 paths         queries and documents, one at a time, as nodes understand them
 prefix_ring   a virtual node's place on the ring and in its group
 virtual_node  one subscription, or a placeholder for a group: links up and down, packets

@@ -1,11 +1,17 @@
-"""What Sonnet's virtual nodes say to each other. A group is named by the digest of its queries, without the node's."""
+"""What Sonnet's virtual nodes say to each other, and ask of their host.
+
+A group is named by the digest of its queries, without the node's.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 from tidings.systems.protocols.effects import Event, Id, Message, Within
 from tidings.systems.protocols.ring import CHORD_MESSAGES
+
+if TYPE_CHECKING:
+    from tidings.systems.sonnet.paths import Lineage
 
 Bits: TypeAlias = Annotated[int, Within(0, (1 << 128) - 1)]  # of a digest, or of a part of one
 Limit: TypeAlias = Annotated[int, Within(0, 1 << 176)]  # of a range of the ring: its end is the ring's at most
@@ -142,3 +148,39 @@ MESSAGES: tuple[type, ...] = (
     *CHORD_MESSAGES, Virtual, Refused, ToGroup, NoGroup, Cast, Done, CastFromFirst, First, AskOffer, Offer,
     Register, Registered, Unregister, Row, AskRows, Rows, Packet,
 )  # fmt: skip
+
+
+# What a virtual node asks of its host, beside having its messages carried
+
+
+class Received(NamedTuple):
+    """A packet for the filter of this virtual node's subscription."""
+
+    event: Event
+
+
+class Told(NamedTuple):
+    """A packet that this host published has reached everybody."""
+
+    event: str
+
+
+class NeedGroup(NamedTuple):
+    """Nobody is in this group, and this node hangs below it."""
+
+    lineage: Lineage
+
+
+class Linked(NamedTuple):
+    """This node is on the ring: others of the host may have waited for it."""
+
+
+class Degrade(NamedTuple):
+    """The parent group is overloaded and small: join it."""
+
+
+class Upgrade(NamedTuple):
+    """This node need not stay in the group above its own."""
+
+
+Ask: TypeAlias = Received | Told | NeedGroup | Linked | Degrade | Upgrade

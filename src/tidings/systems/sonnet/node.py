@@ -8,7 +8,7 @@ in place before the old one goes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar, NamedTuple
 
@@ -32,19 +32,24 @@ from tidings.systems.protocols.effects import (
 from tidings.systems.protocols.message_codec import MessageError
 from tidings.systems.protocols.ring import STABILIZE, FoundSuccessor, Leaving, Route, State
 from tidings.systems.protocols.ring_ids import hashed
-from tidings.systems.sonnet.host_requests import Degrade, Linked, NeedGroup, Received, Told, Upgrade
 from tidings.systems.sonnet.messages import (
     MESSAGES,
     Cast,
     CastFromFirst,
+    Degrade,
     Done,
+    Linked,
+    NeedGroup,
     NoGroup,
     Packet,
+    Received,
     Refused,
     Register,
     Row,
     ToGroup,
+    Told,
     Unregister,
+    Upgrade,
     Virtual,
 )
 from tidings.systems.sonnet.paths import (
@@ -57,8 +62,7 @@ from tidings.systems.sonnet.paths import (
     node_bits,
     zero_lineage,
 )
-from tidings.systems.sonnet.settings import SonnetSettings
-from tidings.systems.sonnet.virtual_node import VirtualNode
+from tidings.systems.sonnet.virtual_node import FEW_MEMBERS, SonnetSettings, VirtualNode
 
 GRACE_PERIODS = 3  # that a placeholder stays without anybody below it, or beside one that is new in its group
 LINGER_MS = 3_000  # that a virtual node still passes on what is on its way, after it has left
@@ -157,7 +161,7 @@ class SonnetNode(Dispatching):
         return [*effects, SetTimer(self.options.register_ms, TIDY)]
 
     def seat(self, subscription: str, text: str) -> VirtualNode:
-        """The virtual node of a subscription that is taken to be in place (`sonnet_rest`)."""
+        """The virtual node of a subscription that is taken to be in place (`seat_at_rest`)."""
         lineage = self.paths.lineage(text)
         node = self._make(lineage, subscription)
         own = self.own[subscription] = Own(text, lineage, node.id)
@@ -448,6 +452,51 @@ def has_packet(message: Message) -> bool:
         if message is None:
             return False
     return True
+
+
+def seat_at_rest(
+    hosts: Sequence[SonnetNode], subscriptions: Mapping[str, tuple[SonnetNode, str]], random: Random
+) -> None:
+    """Seats a whole network at once, as thousands of joins would leave it: for simulations too large to join in.
+
+    Every subscription is seated at its host, every group that another hangs below has a member, and every virtual node
+    has its place on the ring, its up-stream and its rows. An empty group is held by the host of one that hangs below
+    it.
+    """
+    nodes = [host.zero for host in hosts]
+    nodes += [host.seat(name, text) for name, (host, text) in subscriptions.items()]
+    at = {host.id: host for host in hosts}
+    groups: dict[int, list[VirtualNode]] = {}
+    for node in nodes:
+        groups.setdefault(node.group, []).append(node)
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.parent is not None and node.parent.group not in groups:
+            placeholder = at[node.host].seat_placeholder(node.parent)
+            groups[placeholder.group] = [placeholder]
+            nodes.append(placeholder)
+            waiting.append(placeholder)
+    ring: list[Id] = sorted(node.id for node in nodes)
+    for node in nodes:
+        node.seat(ring)
+    for members in groups.values():
+        _link(members, _parents(groups, members[0].parent), random)
+
+
+def _parents(groups: Mapping[int, list[VirtualNode]], parent: Lineage | None) -> list[VirtualNode]:
+    return groups[parent.group] if parent is not None else []
+
+
+def _link(members: list[VirtualNode], above: list[VirtualNode], random: Random) -> None:
+    """Each member has an up-stream; each node above knows some of the group."""
+    first = min(node.id for node in members)
+    for node in members:
+        node.first = first
+        if above:
+            node.seat_below(random.choice(above), len(members))
+    for node in above:
+        node.seat_row(members[0].group, random.sample(members, min(FEW_MEMBERS, len(members))), len(members))
 
 
 def _ground(content: Content, settings: SonnetSettings) -> Paths:

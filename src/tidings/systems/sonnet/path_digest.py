@@ -11,18 +11,24 @@ a digest for each distinct path from its root to a leaf, and the content of them
 
 After Zhou et al., "Sonnet: an efficient distributed content-based dissemination broker", SIGMOD 2007, section 3.1. The
 layout of the bits is ours: the demonstration paper gives the widths of content and order alone.
+
+A *group* is a length, the content of so many leading tokens and the rank of their order: queries whose paths begin
+alike. Or it is one token, for queries that say nothing of how their documents begin (`//title`). A query is satisfied
+by no document that does not offer every one of its groups: every path from the root that it asks for, on its way to the
+nodes it selects or in a predicate, and every name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from math import factorial
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tidings.xml.document import TEXT, Nodes, parse_document
+from tidings.xml.index.document_columns import Documents
 from tidings.xml.path_parser import AllOf, Compare, Exists, PathStep, Predicate, TextTest, XPath
 
 CONTENT_BITS, ORDER_BITS, LENGTH_BITS, NODE_BITS = 48, 56, 4, 20
@@ -91,15 +97,6 @@ def rank_of(permutation: Sequence[int]) -> int:
         smaller = sum(later < value for later in permutation[place + 1 :])
         rank += smaller * factorial(len(permutation) - 1 - place)
     return rank
-
-
-def permutation_at(rank: int, length: int) -> tuple[int, ...]:
-    """The permutation of this rank."""
-    left, chosen = list(range(length)), []
-    for place in range(length):
-        number, rank = divmod(rank, factorial(length - 1 - place))
-        chosen.append(left.pop(number))
-    return tuple(chosen)
 
 
 def digest_of(tokens: Tokens, variant: Ordering = "ranks") -> Digest:
@@ -294,3 +291,144 @@ def forwards(header: Header, node: Digest, next_node: Digest) -> bool:
         and (next_node.content ^ node.content).bit_count() <= 1
         and admits(header, next_node)
     )
+
+
+VALUE_BYTES = 64  # of a value that is a token; what is longer is not looked at
+
+_ENTRIES = 1 << 16  # paths of documents that are kept in mind
+
+
+class Group(NamedTuple):
+    """Paths with this beginning, or with `token` somewhere where the length is 0."""
+
+    length: int
+    content: int = 0
+    rank: int = 0
+    token: str = ""
+
+
+@lru_cache(maxsize=1 << 16)
+def prefix_group(tokens: Tokens) -> Group:
+    digest = digest_of(tokens)
+    return Group(digest.length, digest.content, digest.order[-1] if digest.order else 0)
+
+
+def token_group(token: str) -> Group:
+    return Group(0, token=token)
+
+
+# ---------------------------------------------------------------------- queries
+
+
+def groups_asked(path: XPath) -> frozenset[Group]:
+    """The groups that every document offers that satisfies the query."""
+    asked = {token_group(name) for name in required_names(path)}
+    for tokens in _rooted((), path.steps):
+        asked.update(prefix_group(tokens[:length]) for length in range(1, min(len(tokens), MAX_TOKENS) + 1))
+    return frozenset(asked)
+
+
+def _rooted(before: Tokens, steps: tuple[PathStep, ...], value: str | None = None) -> Iterator[Tokens]:
+    """Paths from the root, up to the first `//` or `*` of each, with the value that is at the end of one."""
+    tokens = before
+    for step in steps:
+        if step.descendant or step.test.local is None:
+            break
+        tokens = (*tokens, step.test.symbol)
+        for predicate in step.predicates:
+            yield from _branches(tokens, predicate)
+    else:
+        if value is not None and len(value.encode()) <= VALUE_BYTES:
+            tokens = (*tokens, value_token(value))
+    yield tokens
+
+
+def _branches(tokens: Tokens, predicate: Predicate) -> Iterator[Tokens]:
+    match predicate:
+        case AllOf(operands):
+            for operand in operands:
+                yield from _branches(tokens, operand)
+        case Compare(path, "=", str(value)):
+            yield from _rooted(tokens, path.steps, value)
+        case Exists(path) | Compare(path, _, _):
+            yield from _rooted(tokens, path.steps)
+        case TextTest(_, path, text) if text:
+            yield from _rooted(tokens, path.steps)
+
+
+# ---------------------------------------------------------------------- documents
+
+
+class _Entry:
+    """A path of names from the root, as documents have it."""
+
+    __slots__ = ("below", "content", "group", "tokens", "values")
+
+    def __init__(self, tokens: Tokens, group: int, content: int, values: dict[int, int]) -> None:
+        self.tokens = tokens
+        self.group = group  # its number, -1 for none
+        self.content = content
+        self.values = values  # the groups of this path with a value at its end, by their content
+        self.below: dict[str, _Entry | None] = {}
+
+
+class Offers:
+    """Finds which of some groups documents offer."""
+
+    def __init__(self, numbers: dict[Group, int]) -> None:
+        self._tokens = {group.token: number for group, number in numbers.items() if not group.length}
+        self._by_order: dict[tuple[int, int], dict[int, int]] = {}
+        for group, number in numbers.items():
+            if group.length:
+                self._by_order.setdefault((group.length, group.rank), {})[group.content] = number
+        self._longest = max((length for length, _ in self._by_order), default=0)
+        self._root = self._entry(())
+        self._entries = 0
+
+    def of(self, documents: Documents, document: int) -> set[int]:
+        """The numbers of the groups that a document offers; of what is no document, none."""
+        if self._entries > _ENTRIES:
+            self._root, self._entries = self._entry(()), 0
+        first, last = int(documents.roots[document]), int(documents.roots[document + 1])
+        names = [documents.names[number] for number in documents.node_names[first:last].tolist()]
+        ends = documents.ends[first:last].tolist()
+        starts, stops = documents.starts[first:last].tolist(), documents.stops[first:last].tolist()
+        found = {self._tokens[name] for name in set(names) if name in self._tokens}
+        above: list[tuple[int, _Entry]] = [(last + 1, self._root)]
+        node, count = 0, last - first
+        while node < count:
+            name = names[node]
+            if name == TEXT:
+                node += 1
+                continue
+            while first + node >= above[-1][0]:
+                above.pop()
+            entry = self._below(above[-1][1], name)
+            if entry is None:
+                node = ends[node] - first  # nothing that is in it is in a group either
+                continue
+            found.add(entry.group)
+            if entry.values and stops[node] - starts[node] <= VALUE_BYTES:
+                value = documents.text[starts[node] : stops[node]].tobytes().decode()
+                found.add(entry.values.get(entry.content | content_of((value_token(value),)), -1))
+            above.append((ends[node], entry))
+            node += 1
+        found.discard(-1)
+        return found
+
+    def _below(self, entry: _Entry, name: str) -> _Entry | None:
+        try:
+            return entry.below[name]
+        except KeyError:
+            tokens = (*entry.tokens, name)
+            made = entry.below[name] = self._entry(tokens) if len(tokens) <= self._longest else None
+            self._entries += 1
+            return made
+
+    def _entry(self, tokens: Tokens) -> _Entry:
+        group = prefix_group(tokens)
+        number = self._by_order.get((group.length, group.rank), {}).get(group.content, -1)
+        # A value is before every name, so that its path has the same rank whatever it is.
+        rank = rank_of(permutation_of((*tokens, value_token(""))))
+        values = self._by_order.get((group.length + 1, rank), {})
+        return _Entry(tokens, number, group.content, values)

@@ -43,7 +43,7 @@ from tidings.systems.interface import (
     placed_of,
     positions_of,
 )
-from tidings.systems.sonnet.path_groups import Group, Offers, groups_asked
+from tidings.systems.sonnet.path_digest import Group, Offers, groups_asked
 from tidings.systems.statistics import Statistics
 from tidings.xml.path_parser import parse_path
 

@@ -15,25 +15,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tidings.systems.protocols.effects import Effects, Handlers, Id, Message, Send, SetTimer, Tag
-from tidings.systems.protocols.ring import Notify, Route, State
-from tidings.systems.sonnet.child_group import Down
-from tidings.systems.sonnet.host_requests import Ask, Degrade, Linked, NeedGroup, Received, Told, Upgrade
+from tidings.systems.protocols.ring import ChordSettings, Notify, Route, State
 from tidings.systems.sonnet.messages import (
+    Ask,
     AskOffer,
     AskRows,
+    Degrade,
+    Linked,
+    NeedGroup,
     Offer,
     Packet,
+    Received,
     Register,
     Registered,
     Row,
     Rows,
     ToGroup,
+    Told,
     Unregister,
+    Upgrade,
 )
+from tidings.systems.sonnet.path_digest import Digest, Ordering
 from tidings.systems.sonnet.paths import (
+    HOST_BITS,
+    RING_BITS,
     Lineage,
     Paths,
     goes_down,
@@ -43,7 +51,45 @@ from tidings.systems.sonnet.paths import (
     host_of,
 )
 from tidings.systems.sonnet.prefix_ring import RingMember
-from tidings.systems.sonnet.settings import SonnetSettings
+
+
+class SonnetSettings(NamedTuple):
+    chord: ChordSettings = ChordSettings(bits=RING_BITS, successors=4, fingers_ms=4_000)
+    register_ms: int = 2_000
+    share_ms: int = 2_000
+    announce_ms: int = 4_000  # after which a group that hangs below is announced again, if it registers again
+    expiry_ms: int = 12_000  # without an announcement or a registration, after which a row is dropped
+    again_ms: int = 3_000  # after which a packet is sent again that is not confirmed
+    attempts: int = 16
+    remembered_ms: int = 90_000  # for how long a packet is known again
+    looks_around: int = 3  # registrations, after which another up-stream is tried
+    better: float = 0.8  # of the present one's cost, at which another is taken
+    ratio: float = 8.0  # θ: of those who are served to those who serve them, beyond which nodes degrade
+    capacity: float = 200.0  # packets sent a second, beyond which a node is overloaded
+    enters_anywhere: bool = True  # False: every packet enters at the first 0-node
+    degrades: bool = True
+    chooses: bool = True  # False: the first up-stream that is found is kept
+    ordering: Ordering = "ranks"
+    id_bits: int = HOST_BITS  # of a host
+
+
+NEVER_MS = -(1 << 40)
+
+
+class Down:
+    """A group that hangs below: a row, and who of it is known here."""
+
+    __slots__ = ("announced_ms", "digest", "members", "seen_ms", "size", "spread", "told")
+
+    def __init__(self, digest: Digest, seen_ms: int) -> None:
+        self.digest = digest
+        self.seen_ms = seen_ms
+        self.members: dict[Id, int] = {}  # since when; those that registered here are newer than others
+        self.spread = False  # whether the whole group knows of it, as far as is known here
+        self.announced_ms = NEVER_MS
+        self.told = False  # whether the last announcement from here has reached the whole group
+        self.size = 1.0
+
 
 MAX_ROWS_SENT = 2_000  # in one message
 COMPLETE_PERIODS = 3  # of registrations, in which all have registered anew that have lost their up-stream
