@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,13 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Compiled modules are kept, whatever the environment says: tests start many processes, and each would compile
+# hundreds of modules again. They lie apart from the sources.
+BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
+sys.dont_write_bytecode = False
+sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # An example may be the first to compile a kernel, or run on a busy machine: how long it takes is no law.
 # A quarter of what Hypothesis does by itself: `make test-long` tries far more.
 settings.register_profile("tidings", deadline=None, max_examples=25)
@@ -20,8 +28,9 @@ settings.load_profile("tidings")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Every core for tests without Spark; with Spark in one process, whose session has all cores itself."""
-    return os.cpu_count() or 1 if config.getoption("-m").startswith("not spark") else 0
+    """Every core for tests without Spark; two processes with it, as most of its time goes into waiting for it."""
+    cores = os.cpu_count() or 1
+    return cores if config.getoption("-m").startswith("not spark") else min(2, cores)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -32,17 +32,22 @@ def test_every_placement_keeps_every_law_in_many_cases(name: str) -> None:
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("bluedove", {"segments": 40, "matchers": 3, "policy": "random"}),
-    ("bluedove", {"segments": 20, "fan_out": 2}),
-    ("chord", {"values_max": 10_000}),
     ("opchord", {"empirical": False, "jump": 0.1}),
-    ("digests", {"keys_max": 1}),
-    ("clusters", {"method": "merged", "clusters": 3}),
     ("clusters", {"method": "cut", "axes": "even"}),
     ("planned", {"parts": ("digests", "bluedove", "clusters", "replicated")}),
 ]
+FURTHER: list[tuple[str, dict[str, Any]]] = [
+    ("bluedove", {"segments": 20, "fan_out": 2}),
+    ("chord", {"values_max": 10_000}),
+    ("digests", {"keys_max": 1}),
+    ("clusters", {"method": "merged", "clusters": 3}),
+]
 
 
-@pytest.mark.parametrize(("name", "interests"), VARIANTS)
+SHORT_AND_LONG = [*VARIANTS, *(pytest.param(*one, marks=pytest.mark.long) for one in FURTHER)]
+
+
+@pytest.mark.parametrize(("name", "interests"), SHORT_AND_LONG)
 def test_every_placement_keeps_every_law_whatever_is_wished_of_it(name: str, interests: dict[str, Any]) -> None:
     check_placement(name, cases=1, **interests)
 

@@ -53,6 +53,7 @@ def suspect(world: World, folder: Path, rows: dict[int, str]) -> Suspect:
     return Suspect(str(folder), 1, world.domain.to_dict(), str(world.data.log), 0, world.log.end)
 
 
+@pytest.mark.parametrize("poison", ["raise", pytest.param("die", marks=pytest.mark.long)], indirect=True)
 @pytest.mark.usefixtures("poison")
 def test_filters_and_events_that_break_a_batch_are_found(world: World, tmp_path: Path) -> None:
     world.publish(*range(10))

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.waiting import LAST_RESORT_SECONDS, until
+
 COMMAND = [sys.executable, "-m", "tidings", "serve"]
-READY_SECONDS = 120.0
-STOP_SECONDS = 60.0
-POINT_SECONDS = 180.0  # a stream that was hit before may have to start first, and a View to be made
+READY_SECONDS = STOP_SECONDS = LAST_RESORT_SECONDS
 POINTS = Path(__file__).parent / "points"
 
 
@@ -70,10 +70,10 @@ class Served:
 
     def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
         """Until the gateway listens and the driver has Spark running."""
-        until = time.monotonic() + seconds
+        give_up = time.monotonic() + seconds
         while not (self._listens() and self.driver_state() == "running"):
             status = None if self._process is None else self._process.poll()
-            if status is not None or time.monotonic() > until:
+            if status is not None or time.monotonic() > give_up:
                 ended = "is not ready" if status is None else f"ended with status {status}"
                 raise NotStartedError(f"the service {ended}:\n{self.said()}")
             time.sleep(0.1)
@@ -108,9 +108,7 @@ class Served:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
-        until = time.monotonic() + 10
-        while any(_alive(pid) for pid in pids) and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: not any(_alive(pid) for pid in pids))
 
     def pid_of(self, child: str) -> int | None:
         """The process id of "gateway" or "driver", while there is one."""
@@ -137,10 +135,8 @@ class Served:
 
     def kill_child(self, child: str) -> int:
         """Kill the gateway or the driver, waiting for one that is just being started."""
-        until = time.monotonic() + READY_SECONDS
-        while (pid := self.pid_of(child)) is None:
-            assert time.monotonic() < until, f"there is no {child} to kill"
-            time.sleep(0.02)
+        pid = until(lambda: self.pid_of(child), f"there is no {child} to kill")
+        assert pid is not None
         os.kill(pid, signal.SIGKILL)
         return pid
 
@@ -151,10 +147,7 @@ class Served:
         held = armed.with_name(f"{point}.held")
         armed.touch()
         try:
-            until = time.monotonic() + POINT_SECONDS
-            while not held.exists():
-                assert time.monotonic() < until, f"no process came to the point '{point}':\n{self.said()}"
-                time.sleep(0.005)
+            until(held.exists, lambda: f"no process came to the point '{point}':\n{self.said()}")
             yield
         finally:
             for file in (armed, held):

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.waiting import LAST_RESORT_SECONDS, until
+
 from tidings.client import Client
 from tidings.store.catalogue import Catalogue
 from tidings.store.log.log_errors import LogError
@@ -37,8 +39,6 @@ from .workload import (
 )
 
 OTHER = "other"  # the second tenant
-WARM_SECONDS = 180.0
-DRAIN_SECONDS = 120.0
 LIMITS = {"gateway": 900e6, "driver": 1.5e9, "JVM": 3.5e9, "workers": 4e9}
 
 
@@ -133,7 +133,7 @@ class Run:
     def wait_for_recovery(self) -> None:
         """Until each tenant has got something that was sent after the last fault; the checker says whether in time."""
         fault = self.faults[-1]
-        until = time.monotonic() + 2 * fault.bound_seconds
+        until = time.monotonic() + max(2 * fault.bound_seconds, LAST_RESORT_SECONDS)
         since: set[tuple[str, str]] = set()  # sources and ids of events that were sent after the fault
         seen = 0
         missing = set(self.clients if fault.channel is None else ["default"])
@@ -148,7 +148,7 @@ class Run:
             }
             time.sleep(0.2)
 
-    def wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
+    def wait_until(self, holds: Callable[[], bool], seconds: float = LAST_RESORT_SECONDS) -> None:
         until = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < until, f"it did not come about within {seconds:g} s:\n{self.served.said()}"
@@ -156,18 +156,17 @@ class Run:
 
     def warm_up(self) -> None:
         """Until each tenant has got something: before that there is nothing under way to break."""
-        until = time.monotonic() + WARM_SECONDS
-        missing = set(self.clients)
-        while missing:
-            assert time.monotonic() < until, f"nothing was delivered to {missing}:\n{self.served.said()}"
-            time.sleep(0.2)
-            missing -= {one.tenant for one in self.writer.records if isinstance(one, Delivery)}
+
+        def all_got_something() -> bool:
+            return {one.tenant for one in self.writer.records if isinstance(one, Delivery)} >= self.clients.keys()
+
+        until(all_got_something, lambda: f"a tenant got nothing:\n{self.served.said()}")
 
     def stop_workers(self) -> None:
         for worker in (*self.publishers, *self.pullers, *self.streamers):
             worker.stop()
 
-    def drain(self, seconds: float = DRAIN_SECONDS) -> None:
+    def drain(self, seconds: float = LAST_RESORT_SECONDS) -> None:
         """Until every event that has to be delivered is, or it is given up; publishers have stopped."""
         for publisher in self.publishers:
             publisher.stop()

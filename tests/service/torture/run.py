@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import LAST_RESORT_SECONDS
+
 from tidings.client import ServiceError
 from tidings.store.catalogue import Catalogue
 
@@ -37,9 +39,7 @@ WEBHOOKS = {
     "max_retry_after_seconds": 5.0,
 }
 DISK_MEGABYTES = 1500
-FIRST_SECONDS = 120.0
-IDLE_SECONDS = 180.0
-SETTLE_SECONDS = 120.0
+FIRST_SECONDS = IDLE_SECONDS = SETTLE_SECONDS = LAST_RESORT_SECONDS
 MAX_LAG = 2000
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings.client import Client, ServiceError, UnreachableError
 
@@ -31,7 +32,7 @@ from .motifs import Action
 STEADY = "steady"  # the tenant who behaves, and must not notice what others do
 PUBLISH_SECONDS = 30.0  # that a request is tried again for, where the service is busy or down
 LAST_SECONDS = 180.0  # the same for the last event of a domain: what waits before it has to be matched first
-START_SECONDS = 180.0
+START_SECONDS = LAST_RESORT_SECONDS
 GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 30.0, 90.0, 120.0
 FOREIGN = 409  # a status that says that something else is there
 

@@ -10,7 +10,8 @@ from tidings.simulator.shrink import explain, shrink
 from tidings.systems.overlay import overlays
 
 PART = 15  # seeds in one test; `make simulate-long` plays thousands, of longer schedules
-PARTS = [(system, part) for system in overlays() for part in range(1 if system.startswith("sonnet") else 2)]
+PARTS = [(system, 0) for system in overlays()]
+PARTS += [pytest.param(system, 1, marks=pytest.mark.long) for system in overlays() if not system.startswith("sonnet")]
 SMALLER = {"nodes": 7, "subscriptions": 6, "events": 6, "churn_ms": 9_000, "repair_ms": 16_000}
 
 
