@@ -1,6 +1,6 @@
 """Files of SQLite, copied together as they are at one moment, while others write to them.
 
-    with Snapshot([catalogue, deliveries, mailboxes], later=[log]) as snapshot:
+    with FileSnapshot([catalogue, deliveries, mailboxes], later=[log]) as snapshot:
         snapshot.copy(log, target, progress)
 
 For a moment the files are locked against writing, and in that moment a reader of each begins a transaction, which sees
@@ -32,7 +32,7 @@ class SnapshotError(TidingsError):
     """A file that cannot be copied."""
 
 
-class Snapshot:
+class FileSnapshot:
     """Several files at one moment. They are locked in their order, each before the next is asked for."""
 
     def __init__(

@@ -219,9 +219,7 @@ class DataDirectory:
         """Returns the last status of the driver; None before it has written any."""
         status: Any = read_json(self.driver_status)
         if status is not None and not isinstance(status, dict):
-            raise DataDirectoryError(
-                f"{self.driver_status} is not an object; remove it, and the driver makes it again"
-            )
+            raise DataDirectoryError(f"{self.driver_status} is not an object; remove it, and the driver makes it again")
         return status
 
 

@@ -30,7 +30,7 @@ from tidings.store.log.event_record import parse
 from tidings.store.log.log_errors import LogCorruptError, LogRangeError
 from tidings.store.log.log_files import BUSY_SECONDS, Acknowledged, ask, open_to_read, translated
 from tidings.store.log.page import EventColumns, Page, attribute_columns, raw_batches
-from tidings.store.log.topic_pages import Placed, Topic, fetched, topic_at, written_place
+from tidings.store.log.topic_pages import PlacedPage, Topic, fetched, topic_at, written_place
 
 _FETCH_BYTES = 8 << 20  # of pages in memory at a time, and one page more
 
@@ -304,7 +304,7 @@ class LogReader:
             return rows
         places = {place.page.first: place for place in self._placed(rows[0][0], rows[-1][0] + 1, domain)}
         taken: list[tuple[Any, ...]] = []
-        wanted: list[Placed] = []
+        wanted: list[PlacedPage] = []
         size = 0
         for row in rows:
             if _is_among(row[2], domain):
@@ -319,17 +319,17 @@ class LogReader:
         whole = {page.first: (page.keys, page.events, page.attributes) for page in fetched(topic, wanted)}
         return [(*row[:6], *whole.get(row[0], row[6:])) for row in taken]
 
-    def placed(self, start: int, end: int, *, domain: Domains = None) -> list[Placed]:
+    def placed(self, start: int, end: int, *, domain: Domains = None) -> list[PlacedPage]:
         """Of a log in a topic, where the pages are with events of positions [start, end)."""
         found = list(self._placed(start, end, domain))
         if start < (begin := self.start):  # after they were looked up: what was there then is theirs
             self._account_for(start, min(begin, end), domain)
         return found
 
-    def _placed(self, start: int, end: int, domain: Domains) -> Iterator[Placed]:
+    def _placed(self, start: int, end: int, domain: Domains) -> Iterator[PlacedPage]:
         for *known, offset, size in self._ask(_PLACED, start, end, _listed(domain)):
             first, count, of, time, checksum, length = known
-            yield Placed(Page(first, count, of, time, checksum, length, None, b"", None), offset, size)
+            yield PlacedPage(Page(first, count, of, time, checksum, length, None, b"", None), offset, size)
 
     def removed_to(self, domain: Domains = None) -> int:
         """The position after the last event of the domain that retention has removed; 0 if none was."""

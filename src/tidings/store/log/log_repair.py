@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostPositions:
     """Positions that were given up, and why."""
 
     first: int
@@ -38,7 +38,7 @@ class Lost:
     reason: str
 
 
-def repair(directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> list[Lost]:
+def repair(directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> list[LostPositions]:
     """Give up what cannot be read; answer what that was, which is nothing for a sound log.
 
     Where SQLite itself cannot read its file, it says so, and a copy is the only way.
@@ -60,7 +60,7 @@ def repair(directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECO
     return lost
 
 
-def damage(directory: Path, progress: Callable[[int, int], None] = lambda done, of: None) -> list[Lost]:
+def damage(directory: Path, progress: Callable[[int, int], None] = lambda done, of: None) -> list[LostPositions]:
     """What `repair` would give up: positions whose events are not as they were written. Changes nothing.
 
     `progress` is called with how many pages were read, and of how many.
@@ -77,7 +77,7 @@ def damage(directory: Path, progress: Callable[[int, int], None] = lambda done, 
     return lost
 
 
-def _give_up(connection: Any, acknowledged: int) -> list[Lost]:
+def _give_up(connection: Any, acknowledged: int) -> list[LostPositions]:
     lost, damaged = _found(connection, acknowledged, lambda done, of: None)
     with translated("cannot repair"), connection:
         for first in damaged:
@@ -87,9 +87,11 @@ def _give_up(connection: Any, acknowledged: int) -> list[Lost]:
     return lost
 
 
-def _found(connection: Any, acknowledged: int, progress: Callable[[int, int], None]) -> tuple[list[Lost], list[int]]:
+def _found(
+    connection: Any, acknowledged: int, progress: Callable[[int, int], None]
+) -> tuple[list[LostPositions], list[int]]:
     """The positions that are lost, and the pages that are there and damaged."""
-    lost: list[Lost] = []
+    lost: list[LostPositions] = []
     damaged: list[int] = []
     with translated("cannot read"):
         ((pages,),) = ask(connection, "SELECT count(*) FROM pages")
@@ -114,14 +116,14 @@ def _found(connection: Any, acknowledged: int, progress: Callable[[int, int], No
     return lost, damaged
 
 
-def _missing(first: int, end: int, known: list[Any], reason: str) -> list[Lost]:
+def _missing(first: int, end: int, known: list[Any], reason: str) -> list[LostPositions]:
     """The positions [first, end), without those that were given up before."""
     missing = []
     for known_first, known_last in sorted(known):
         if known_first < end and known_last >= first:
             if known_first > first:
-                missing.append(Lost(first, known_first - 1, reason))
+                missing.append(LostPositions(first, known_first - 1, reason))
             first = known_last + 1
     if first < end:
-        missing.append(Lost(first, end - 1, reason))
+        missing.append(LostPositions(first, end - 1, reason))
     return missing

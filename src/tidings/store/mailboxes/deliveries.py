@@ -68,7 +68,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class DeadNotification:
     """A notification that was given up."""
 
     subscription: int
@@ -180,13 +180,13 @@ class Deliveries(SqliteFile):
             for key, position in cursors.items():
                 self._acknowledge(key, position)
 
-    def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadLetter]:
+    def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadNotification]:
         """What was given up of a subscription after a position, in the order of positions."""
         rows = self._ask(
             "SELECT * FROM dead WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?",
             subscription, after, limit,
         )  # fmt: skip
-        return [DeadLetter(*row) for row in rows]
+        return [DeadNotification(*row) for row in rows]
 
     def dead_letter_counts(self) -> dict[int, int]:
         """Of each subscription that has any, how many were given up."""

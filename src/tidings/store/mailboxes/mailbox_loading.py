@@ -31,8 +31,8 @@ _INSERT = "INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)"
 
 
 @dataclass(frozen=True, eq=False)
-class Matches:
-    """Matches in columns: who is told of what."""
+class LoadedMatches:
+    """LoadedMatches in columns: who is told of what."""
 
     ids: Any  # an Arrow array
     positions: Positions
@@ -52,16 +52,16 @@ class Matches:
         return list(zip(ids, [self.names[source] for source in sources], positions, strict=True))
 
 
-def matches_of(matches: pa.Table) -> Matches:
+def matches_of(matches: pa.Table) -> LoadedMatches:
     """From the columns `position`, `subscriptions` and where positions are not the log's `source`."""
     lists: Any = matches["subscriptions"].combine_chunks()
     parents = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
     positions = np.asarray(matches["position"].combine_chunks()).astype(np.int64)[parents]
     if "source" not in matches.column_names:
-        return Matches(pc.list_flatten(lists), positions, np.zeros(len(parents), np.int64), [LOG])
+        return LoadedMatches(pc.list_flatten(lists), positions, np.zeros(len(parents), np.int64), [LOG])
     encoded: Any = matches["source"].combine_chunks().dictionary_encode()
     numbers = np.asarray(encoded.indices).astype(np.int64)[parents]
-    return Matches(pc.list_flatten(lists), positions, numbers, encoded.dictionary.to_pylist())
+    return LoadedMatches(pc.list_flatten(lists), positions, numbers, encoded.dictionary.to_pylist())
 
 
 class PageFilling:
@@ -76,11 +76,11 @@ class PageFilling:
         self._highest: dict[str, int] = dict(connection.execute("SELECT source, position FROM highest"))
         ((self._pruned,),) = list(connection.execute("SELECT pruned FROM marks"))
         self._reached: dict[str, int] = {}
-        self._parts: list[tuple[Matches, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._parts: list[tuple[LoadedMatches, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         self.added = 0
         self.told: set[int] = set()  # numbers of the subscriptions that have something in a page
 
-    def rows_of(self, batch: Matches) -> list[Row]:
+    def rows_of(self, batch: LoadedMatches) -> list[Row]:
         """What goes to rows at once; what may go to pages is kept until `finish`."""
         if not len(batch):
             return []
@@ -99,7 +99,7 @@ class PageFilling:
         if paged.any():
             chosen = np.flatnonzero(paged)
             ids = batch.ids.take(pa.array(chosen))
-            part = Matches(ids, batch.positions[chosen], batch.sources[chosen], batch.names)
+            part = LoadedMatches(ids, batch.positions[chosen], batch.sources[chosen], batch.names)
             self._parts.append((part, grouping[chosen], member[chosen]))
         rows = batch.rows(~paged)
         if not fresh.all():  # positions come again: they may be in pages
@@ -158,7 +158,7 @@ class PageFilling:
         if pa.types.is_integer(ids.type):
             self.told.update(np.unique(np.asarray(ids)[order[~in_rows]]).tolist())
         chosen = np.flatnonzero(in_rows)
-        return Matches(ids.take(pa.array(order[chosen])), positions[chosen], sources[chosen], names).rows()
+        return LoadedMatches(ids.take(pa.array(order[chosen])), positions[chosen], sources[chosen], names).rows()
 
     def _has_room(self, group: int, members: Members, crowded: dict[int, int]) -> bool:
         """Whether no member's mailbox can overflow; a group that has none is dissolved."""
