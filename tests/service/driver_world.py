@@ -12,7 +12,7 @@ from tidings.model.event import read_events
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.driver.domain_adaptation import Adapting
 from tidings.service.driver.domain_stream import DomainStream
-from tidings.service.driver.stream_thread import Context
+from tidings.service.driver.stream_thread import DriverContext
 from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.store.log.log_writer import Log
 from tidings.store.mailboxes.notifications import Notifications
@@ -67,8 +67,8 @@ class World:
 
 def context_of(
     spark: SparkSession, world: World, *, recover: bool = False, adapting: Adapting | None = None
-) -> Context:
-    return Context(spark, world.data, world.catalogue, str(world.data.catalogue), recover, adapting)
+) -> DriverContext:
+    return DriverContext(spark, world.data, world.catalogue, str(world.data.catalogue), recover, adapting)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from tidings.pipeline.streams.index_changes import IndexChanges, empty_index
 from tidings.service.data.data_directory import DataDirectory, DomainFiles
 from tidings.service.data.private_files import tighten
 from tidings.service.driver.followed_filters import domain_of
-from tidings.service.supervisor import Plan, prepared
+from tidings.service.supervisor import ServicePlan, prepared
 from tidings.store.catalogue import Catalogue, NewSubscription
 from tidings.store.log.log_writer import Log
 from tidings.store.mailboxes.deliveries import Deliveries
@@ -24,7 +24,7 @@ DEFINITION = json.dumps({"name": "quotes", "attributes": [{"name": "price", "typ
 def fill(data: DataDirectory) -> DomainFiles:
     """A directory as a service leaves it: ten events, a subscription that has got half of them, a stream."""
     files = data.domain("default", "quotes")
-    with prepared(Plan(data)):
+    with prepared(ServicePlan(data)):
         pass
     with Log(data.log) as log, Catalogue(data.catalogue) as catalogue:
         catalogue.put_domain("default", "quotes", DEFINITION, inferred=False)

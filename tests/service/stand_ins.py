@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from tidings.service.data.data_directory import DataDirectory
-from tidings.service.supervisor import Plan, Supervisor
+from tidings.service.supervisor import ServicePlan, Supervisor
 
 GATEWAY = """
 import os, socket, sys
@@ -31,7 +31,7 @@ while True: signal.pause()
 
 
 @dataclass(frozen=True)
-class StandIn(Plan):
+class StandIn(ServicePlan):
     gateway_program: str = GATEWAY
     driver_program: str = DRIVER
 

@@ -22,7 +22,7 @@ from tidings.errors import TidingsError
 from tidings.service import supervisor as module
 from tidings.service.data.data_directory import CATALOGUE, LOG, DataDirectory, DataDirectoryError, replace_json
 from tidings.service.gateway import driver_lag
-from tidings.service.supervisor import Plan, Supervisor, prepared
+from tidings.service.supervisor import ServicePlan, Supervisor, prepared
 from tidings.store.catalogue import Catalogue
 
 from . import stand_ins
@@ -43,7 +43,7 @@ def plan(tmp_path: Path) -> StandIn:
 
 
 @contextmanager
-def running(plan: Plan) -> Iterator[Supervisor]:
+def running(plan: ServicePlan) -> Iterator[Supervisor]:
     supervisor, ready = Supervisor(plan), threading.Event()
     thread = threading.Thread(target=supervisor.run, args=(ready.set,))
     thread.start()
@@ -161,7 +161,7 @@ def test_pauses_grow_while_a_child_keeps_crashing(plan: StandIn, monkeypatch: py
 
 
 def test_the_first_run_makes_a_directory_and_a_token_that_only_its_owner_reads(tmp_path: Path) -> None:
-    plan = Plan(DataDirectory(tmp_path / "new"))
+    plan = ServicePlan(DataDirectory(tmp_path / "new"))
     with prepared(plan) as new:
         assert new
         secret = plan.data.read_token()
@@ -175,13 +175,13 @@ def test_the_first_run_makes_a_directory_and_a_token_that_only_its_owner_reads(t
 
 
 def test_a_data_directory_has_one_supervisor(tmp_path: Path) -> None:
-    plan = Plan(DataDirectory(tmp_path / "data"))
+    plan = ServicePlan(DataDirectory(tmp_path / "data"))
     with prepared(plan), pytest.raises(DataDirectoryError, match=rf"is served by process {os.getpid()} on .* already"):
         prepared(plan).__enter__()
 
 
 def test_a_token_of_another_catalogue_is_refused(tmp_path: Path) -> None:
-    plan = Plan(DataDirectory(tmp_path / "data"))
+    plan = ServicePlan(DataDirectory(tmp_path / "data"))
     with prepared(plan):
         pass
     plan.data.catalogue.unlink()
@@ -190,7 +190,7 @@ def test_a_token_of_another_catalogue_is_refused(tmp_path: Path) -> None:
 
 
 def test_commands_of_the_children_carry_what_was_asked_for(tmp_path: Path) -> None:
-    plan = Plan(
+    plan = ServicePlan(
         DataDirectory(tmp_path), host="::", port=81, master="local[2]", recover=True, retain=("7d", "2gb"),
         dev_webhooks=True, certificate=Path("c.pem"), key=Path("k.pem"), allowed_hosts=("example.org",),
         max_lag=7,
@@ -212,13 +212,13 @@ def test_commands_of_the_children_carry_what_was_asked_for(tmp_path: Path) -> No
 def test_the_catalogue_and_the_log_and_their_passwords_are_not_to_be_seen_among_the_processes(
     tmp_path: Path, variable: str, place: dict[str, str]
 ) -> None:
-    plan = Plan(DataDirectory(tmp_path), **place)
+    plan = ServicePlan(DataDirectory(tmp_path), **place)
     supervised = Supervisor(plan)
     for child in (supervised.gateway, supervised.driver):
         assert "secret" not in " ".join(child.command)
         assert child.environment is not None
         assert child.environment[variable] in place.values()
-    assert variable not in Plan(DataDirectory(tmp_path)).environment()
+    assert variable not in ServicePlan(DataDirectory(tmp_path)).environment()
 
 
 def test_a_stream_that_stops_running_is_printed_and_so_is_its_return(

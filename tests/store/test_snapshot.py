@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tidings.store.snapshot import Snapshot, SnapshotError
+from tidings.store.snapshot import FileSnapshot, SnapshotError
 
 ROWS = 3_000  # so many that a copy takes several steps
 
@@ -71,7 +71,7 @@ def test_no_copy_has_a_write_without_the_one_that_it_followed_from(tmp_path: Pat
     with written(*paths):
         for turn in range(4):
             chosen = [paths[at] for at in order]
-            with Snapshot(chosen) as snapshot:
+            with FileSnapshot(chosen) as snapshot:
                 for path in reversed(chosen):  # the one with a rollback journal somewhere in between
                     snapshot.copy(path, tmp_path / f"{path.name}.{turn}")
             first, second, third = (last(tmp_path / f"{path.name}.{turn}") for path in paths)
@@ -82,13 +82,13 @@ def test_a_later_file_has_all_that_the_others_have_and_its_writer_does_not_wait(
     first, second = made(tmp_path / "a", "WAL"), made(tmp_path / "b", "WAL")
     with written(first, second):  # the second refers to the first
         for turn in range(4):
-            with Snapshot([second], later=[first]) as snapshot:
+            with FileSnapshot([second], later=[first]) as snapshot:
                 for path in (second, first):
                     snapshot.copy(path, tmp_path / f"{path.name}.{turn}")
             assert last(tmp_path / f"a.{turn}") >= last(tmp_path / f"b.{turn}")
     holder = apsw.Connection(str(first))
     holder.execute("BEGIN IMMEDIATE")
-    with Snapshot([second], later=[first], busy_seconds=0.05) as snapshot:
+    with FileSnapshot([second], later=[first], busy_seconds=0.05) as snapshot:
         snapshot.copy(first, tmp_path / "copy")
     holder.close()
 
@@ -102,7 +102,7 @@ def test_writers_go_on_while_a_file_is_copied_and_the_copy_is_as_it_was(tmp_path
         writer.execute("INSERT INTO t VALUES (?, randomblob(100000))", (len(seen) + 1,))
         seen.append((done, of))
 
-    with Snapshot([path]) as snapshot:
+    with FileSnapshot([path]) as snapshot:
         snapshot.copy(path, tmp_path / "copy", progress)
     writer.close()
     assert last(tmp_path / "copy") == 0
@@ -115,8 +115,8 @@ def test_a_file_that_is_locked_or_damaged_is_named(tmp_path: Path) -> None:
     holder = apsw.Connection(str(path))
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(SnapshotError, match=r"cannot lock .*a: another process keeps it locked"):
-        Snapshot([path], busy_seconds=0.05)
+        FileSnapshot([path], busy_seconds=0.05)
     holder.close()
     path.write_bytes(b"no database" * 1000)
     with pytest.raises(SnapshotError, match=r"cannot lock .*a: it is damaged .* check-data"):
-        Snapshot([path])
+        FileSnapshot([path])

@@ -22,7 +22,7 @@ from tidings.service.gateway.gateway_settings import read_limits, read_quotas
 from tidings.systems.interface import systems
 
 if TYPE_CHECKING:
-    from tidings.service.supervisor import Plan
+    from tidings.service.supervisor import ServicePlan
 
 HOST, PORT = "127.0.0.1", 8080
 DEMO_RETRY_SECONDS = 20.0  # long enough for a gateway that crashed to be started again
@@ -134,9 +134,9 @@ def serve(
     if placement is not None and placement not in (known := servable()):
         raise typer.BadParameter(f"--placement: no stream has '{placement}'; {did_you_mean(placement, known)}")
     require("fastapi", "sqlalchemy", "pyspark")  # before a child process fails without them
-    from tidings.service.supervisor import Plan
+    from tidings.service.supervisor import ServicePlan
 
-    plan = Plan(
+    plan = ServicePlan(
         DataDirectory(data),
         host=host,
         port=port,
@@ -163,7 +163,7 @@ def servable() -> tuple[str, ...]:
     return ("auto", *(name for name, system in systems().items() if not system.counts_lists))
 
 
-def run(plan: Plan, console: Console, *, demo: bool = False) -> None:
+def run(plan: ServicePlan, console: Console, *, demo: bool = False) -> None:
     """Serve until told to stop; raises an error if the service cannot be started."""
     from tidings.service.data.private_files import be_private
     from tidings.service.supervisor import Supervisor, prepared
@@ -192,7 +192,7 @@ def run(plan: Plan, console: Console, *, demo: bool = False) -> None:
     _say(console, "stopped; everything is kept in " + shown(data.path))
 
 
-def _introduce(console: Console, plan: Plan, new: bool) -> None:
+def _introduce(console: Console, plan: ServicePlan, new: bool) -> None:
     lines = [
         f"Tidings at {plan.url}",
         f"data       {shown(plan.data.path)}" + (" (new)" if new else ""),
@@ -204,7 +204,7 @@ def _introduce(console: Console, plan: Plan, new: bool) -> None:
     _say(console, "\n".join(lines))
 
 
-def try_next(plan: Plan, *, demo: bool) -> list[str]:
+def try_next(plan: ServicePlan, *, demo: bool) -> list[str]:
     """Three commands that work as they stand, one after the other."""
     tidings = "tidings" if shutil.which("tidings") else shlex.quote(shown(Path(sys.executable).with_name("tidings")))
     token = shlex.quote(shown(plan.data.token))

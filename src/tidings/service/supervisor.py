@@ -46,7 +46,7 @@ _log = logging.getLogger("tidings.service")
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServicePlan:
     """What is to be served, and how."""
 
     data: DataDirectory
@@ -102,7 +102,7 @@ class Plan:
 
 
 @contextlib.contextmanager
-def prepared(plan: Plan) -> Iterator[bool]:
+def prepared(plan: ServicePlan) -> Iterator[bool]:
     """The data directory, made where there is none and held by this process; yields whether it is new."""
     plan.data.make()
     plan.data.lock.mkdir(exist_ok=True, mode=0o700)
@@ -121,7 +121,7 @@ def prepared(plan: Plan) -> Iterator[bool]:
         lock.release()
 
 
-def _first_token(plan: Plan) -> bool:
+def _first_token(plan: ServicePlan) -> bool:
     """Make the first token where there is none; answers whether it was made."""
     with Catalogue(plan.catalogue or plan.data.catalogue) as catalogue:
         secret = plan.data.read_token()
@@ -216,7 +216,7 @@ class Child:
 class Supervisor:
     """Runs a plan until it is told to stop. `run` is for the main thread, which children are bound to."""
 
-    plan: Plan
+    plan: ServicePlan
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -308,7 +308,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
 
-def _accepts(plan: Plan) -> bool:
+def _accepts(plan: ServicePlan) -> bool:
     """Whether somebody listens where the gateway is to."""
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(plan.host, plan.host)
     try:
@@ -318,7 +318,7 @@ def _accepts(plan: Plan) -> bool:
         return False
 
 
-def _matches(plan: Plan, pid: int) -> bool:
+def _matches(plan: ServicePlan, pid: int) -> bool:
     """Whether the driver with this process id has Spark running."""
     with contextlib.suppress(DataDirectoryError, OSError):
         status = plan.data.read_driver_status()

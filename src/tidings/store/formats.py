@@ -1,7 +1,7 @@
-"""The number of each format that Tidings keeps on a disk, and the refusal of another.
+"""The number of each format on the disk, and the error for another one.
 
-A number is raised when software that knows the last one would go wrong. Nothing is read, upgraded or changed of a file
-with another number: the version of Tidings that wrote it can read it.
+A number is raised when software that knows the last one would go wrong. A file with another number is neither read,
+upgraded nor changed: the version of Tidings that wrote it can read it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAGIC = b"SQLite format 3\0"
 
 
 class FormatError(TidingsError):
-    """Something on the disk has a format of another version of Tidings. It was left as it is."""
+    """A file has the format of another version of Tidings. It was left as it is."""
 
 
 def other_format(what: str, place: object, found: object, known: int) -> FormatError:
@@ -33,12 +33,12 @@ def other_format(what: str, place: object, found: object, known: int) -> FormatE
 
 
 def check_header(what: str, path: Path, application: int, format_: int) -> None:
-    """Refuse a file of SQLite that is ours and of another format, without opening it: SQLite might write to it."""
+    """Raise if a SQLite file of ours has another format; without opening it, as SQLite might write to it."""
     try:
         with path.open("rb") as file:
             header = file.read(72)
     except OSError:
-        return  # there is none, or SQLite has its own words for why it cannot be read
+        return  # missing, or unreadable, which SQLite reports
     if len(header) == 72 and header.startswith(_MAGIC):
         version, kind = int.from_bytes(header[60:64], "big"), int.from_bytes(header[68:72], "big")
         if kind == application and version != format_:

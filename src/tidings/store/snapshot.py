@@ -1,13 +1,13 @@
-"""Files of SQLite, copied together as they are at one moment, while others write to them.
+"""Copies several SQLite files as they are at one moment, while others write to them.
 
-    with Snapshot([catalogue, deliveries, mailboxes], later=[log]) as snapshot:
+    with FileSnapshot([catalogue, deliveries, mailboxes], later=[log]) as snapshot:
         snapshot.copy(log, target, progress)
 
-For a moment the files are locked against writing, and in that moment a reader of each begins a transaction, which sees
-the file as it is then for as long as it lasts. So what the copies hold is what the death of all writers in that moment
-would have left, however long copying takes: of two writes, one of which followed from the other, no copy has the
-second without the first. Writers wait for that moment; those of a file with a rollback journal until it is copied.
-A file that others refer to, and that refers to none, may be of a `later` moment: its writer does not wait.
+For a moment the files are locked against writing. In that moment a reader of each begins a transaction, and keeps
+seeing the file as it is then. So the copies hold what a crash of all writers at that moment would have left, however
+long copying takes: if one write followed from another, no copy has the second without the first. Writers wait for that
+moment; those of a file with a rollback journal until it is copied. A file that others refer to, and that refers to
+none, may be of a `later` moment: its writer does not wait.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tidings.errors import TidingsError
 BUSY_SECONDS = 30.0
 _PAGES_AT_ONCE = 4096  # of SQLite's, between reports of progress
 
-Progress: TypeAlias = Callable[[int, int], None]  # bytes that are done, and of how many
+CopyProgress: TypeAlias = Callable[[int, int], None]  # bytes done, and of how many
 
 
 class SnapshotError(TidingsError):
     """A file that cannot be copied."""
 
 
-class Snapshot:
-    """Several files at one moment. They are locked in their order, each before the next is asked for."""
+class FileSnapshot:
+    """Several files at one moment. They are locked in order, each before the next path is taken from the iterable."""
 
     def __init__(
         self, paths: Iterable[Path], *, later: Iterable[Path] = (), busy_seconds: float = BUSY_SECONDS
@@ -43,12 +43,12 @@ class Snapshot:
         chosen: list[Path] = []
         with contextlib.ExitStack() as opened, contextlib.ExitStack() as locked:
             for path in paths:
-                with _told("lock", path):
+                with _translated("lock", path):
                     writer = self._opened(path, apsw.SQLITE_OPEN_READWRITE, locked)
                     writer.execute("BEGIN IMMEDIATE")
                 chosen.append(path)
             for path in (*chosen, *later):
-                with _told("read", path):
+                with _translated("read", path):
                     reader = self._readers[path] = self._opened(path, apsw.SQLITE_OPEN_READONLY, opened)
                     reader.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
             self._undo = opened.pop_all()
@@ -57,15 +57,15 @@ class Snapshot:
         connection = apsw.Connection(str(path), flags=flags)
         undo.callback(connection.close)
         connection.set_busy_timeout(self._busy_ms)
-        # The file is its writer's to checkpoint.
+        # Only its writer checkpoints the file.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return connection
 
-    def copy(self, path: Path, target: Path, progress: Progress = lambda done, of: None) -> None:
-        """Write a file as it was to another, which is on the disk when this returns; lets go of the first."""
+    def copy(self, path: Path, target: Path, progress: CopyProgress = lambda done, of: None) -> None:
+        """Copy a file, and release it; the copy is on the disk when this returns."""
         reader = self._readers.pop(path)
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        with _told("copy", path), contextlib.closing(apsw.Connection(str(target))) as written:
+        with _translated("copy", path), contextlib.closing(apsw.Connection(str(target))) as written:
             written.execute("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY").fetchall()
             page_bytes = reader.pragma("page_size")
             assert isinstance(page_bytes, int)
@@ -82,7 +82,7 @@ class Snapshot:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that are not copied yet, in their order."""
+        """The files that are not copied yet, in order."""
         return list(self._readers)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Snapshot:
 
 
 @contextlib.contextmanager
-def _told(doing: str, path: Path) -> Iterator[None]:
+def _translated(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
     except (apsw.BusyError, apsw.LockedError) as error:
@@ -105,7 +105,7 @@ def _told(doing: str, path: Path) -> Iterator[None]:
         raise SnapshotError(f"backup: cannot {doing} {path}: the disk is full; make room") from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise SnapshotError(
-            f"backup: cannot {doing} {path}: it is damaged ({error}); see what `tidings check-data` says of it"
+            f"backup: cannot {doing} {path}: it is damaged ({error}); run `tidings check-data`"
         ) from error
     except apsw.Error as error:
         raise SnapshotError(f"backup: cannot {doing} {path}: {error}") from error

@@ -1,4 +1,4 @@
-"""A file of SQLite that is one of ours: its kind and format checked, its writes durable, its errors in our words."""
+"""What all our SQLite files share: kind and format checked, durable writes, clear errors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BUSY_SECONDS = 30.0
 
 
 class SqliteFile:
-    """The file, made where there is none. Any thread may ask; what is written is on the disk when that returns."""
+    """A file, made if there is none. Any thread may use it; a write is on the disk when it returns."""
 
-    kind: ClassVar[str]  # that errors begin with
-    described: ClassVar[str]  # as in: this is no …
+    kind: ClassVar[str]  # errors begin with it
+    described: ClassVar[str]  # as in: not a …
     application: ClassVar[int]
     format: ClassVar[int]
     tables: ClassVar[str]  # the SQL that makes them
@@ -57,19 +57,19 @@ class SqliteFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ for those that are such files
+    # ------------------------------------------------------------------ for subclasses
 
     def _ask(self, sql: str, *values: Any) -> list[Any]:
-        """Run SQL to its end: apsw stops at the first row that nobody takes."""
+        """Run SQL to its end: apsw would stop at the first row that is not read."""
         with self._lock:
-            if self._connection.in_transaction:  # whose own words tell what was being done
+            if self._connection.in_transaction:  # which translates errors itself
                 return list(self._connection.execute(sql, values))
             with self._translated("read"):
                 return list(self._connection.execute(sql, values))
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Several questions to one state of the file."""
+        """A transaction that reads one state of the file."""
         with self._lock, self._translated("read"):
             self._connection.execute("BEGIN")
             try:
@@ -79,7 +79,7 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction; undone where the block raises."""
+        """A transaction that writes; undone if the block raises."""
         with self._lock, self._translated("write to"):
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -96,12 +96,12 @@ class SqliteFile:
         if not self._ask("PRAGMA application_id")[0][0] and not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):
             self._ask("PRAGMA journal_mode = WAL")
             with self._writing():
-                if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # nobody was faster
+                if not self._ask("SELECT 1 FROM sqlite_schema LIMIT 1"):  # no other process has made them
                     self._ask(self.tables)
                     self._ask(f"PRAGMA application_id = {self.application}")
                     self._ask(f"PRAGMA user_version = {self.format}")
-        # The name of a new file is there, and that of its first journal is not: else a power cut may bring that back,
-        # and with it what was before. Whoever made the file may have been killed before this.
+        # Make the name of a new file durable, and the removal of its first journal: a power cut could bring that back,
+        # and undo what was written. The process that made the file may have been killed before this.
         sync_directory(self.path.absolute().parent)
 
     def _check(self) -> None:
@@ -116,7 +116,7 @@ class SqliteFile:
         try:
             yield
         except apsw.CantOpenError as error:
-            raise self.error(f"{self.kind}: cannot open {self.path}: {error}; give a file that can be made") from error
+            raise self.error(f"{self.kind}: cannot open {self.path}: {error}; give a writable path") from error
         except apsw.FullError as error:
             raise self.error(f"{self.kind}: cannot {doing} {self.path}: the disk is full; make room") from error
         except (apsw.BusyError, apsw.LockedError) as error:
@@ -125,7 +125,7 @@ class SqliteFile:
             ) from error
         except (apsw.CorruptError, apsw.NotADBError) as error:
             raise self.error(
-                f"{self.kind}: {self.path} is damaged ({error}), or no {self.described}; restore a copy of it"
+                f"{self.kind}: {self.path} is damaged ({error}), or not a {self.described}; restore a copy of it"
             ) from error
         except apsw.Error as error:
             raise self.error(f"{self.kind}: cannot {doing} {self.path}: {error}") from error

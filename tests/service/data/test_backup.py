@@ -16,7 +16,7 @@ from tidings.service.data.backup import POSITIONS_SKIPPED, BackupError, back_up,
 from tidings.service.data.check_data import check_data
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.data.private_files import tighten, too_open
-from tidings.service.supervisor import Plan, prepared
+from tidings.service.supervisor import ServicePlan, prepared
 from tidings.store.catalogue import Catalogue
 from tidings.store.formats import FormatError
 from tidings.store.log.log_writer import Log
@@ -50,7 +50,7 @@ def test_a_restored_directory_has_what_the_other_had_and_is_sound(data: DataDire
     assert restore(tmp_path / "backup", restored.path) == made
     files = restored.domain("default", "quotes")
     assert list(files.query.iterdir()) == []  # its stream begins after what its mailboxes have
-    with prepared(Plan(restored)) as new:
+    with prepared(ServicePlan(restored)) as new:
         assert not new
     assert check_data(restored).findings == []
     assert restored.read_token() == data.read_token()

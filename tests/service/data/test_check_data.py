@@ -17,7 +17,7 @@ from tidings.cli import main
 from tidings.service.data.check_data import Report, check_data
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.data.private_files import tighten
-from tidings.service.supervisor import Plan, prepared
+from tidings.service.supervisor import ServicePlan, prepared
 from tidings.store.log.log_writer import Log
 
 from ..filled_data import fill
@@ -196,7 +196,7 @@ def test_a_directory_of_something_else_or_of_another_format_is_refused(
 
 
 def test_a_service_that_runs_is_only_read_and_what_cannot_be_checked_is_said(data: DataDirectory) -> None:
-    with prepared(Plan(data)), Log(data.log) as log:
+    with prepared(ServicePlan(data)), Log(data.log) as log:
         log.append([{"price": 1.0}], domain="default.quotes")
         before = {
             path: path.read_bytes() for path in data.path.rglob("*") if path.is_file() and path.suffix == ".sqlite"
@@ -217,7 +217,7 @@ def test_a_stream_that_plans_further_while_it_is_looked_at_is_not_called_damage(
             (data.path / QUERY / "offsets" / "1").write_text(further)
             (data.shared.query / "offsets" / "1").write_text(further)
 
-    with prepared(Plan(data)):
+    with prepared(ServicePlan(data)):
         tighten(data.path)
         assert "position 11" not in found(check_data(data, progress=progress))
     assert "is at position 11, and the log ends at 10" in found(check_data(data))

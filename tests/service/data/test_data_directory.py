@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidings.service.data.data_directory import FORMATS, DataDirectory
-from tidings.service.supervisor import Plan, prepared
+from tidings.service.supervisor import ServicePlan, prepared
 from tidings.store.formats import FormatError
 
 
@@ -20,7 +20,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 @pytest.fixture
 def data(tmp_path: Path) -> DataDirectory:
     made = DataDirectory(tmp_path / "data")
-    with prepared(Plan(made)):
+    with prepared(ServicePlan(made)):
         pass
     return made
 
@@ -34,7 +34,7 @@ def test_a_new_directory_says_which_formats_it_has_and_what_made_it(data: DataDi
     form = json.loads((data.path / "format.json").read_text())
     assert form.pop("made_by").startswith("tidings ")
     assert form == FORMATS
-    with prepared(Plan(data)) as new:
+    with prepared(ServicePlan(data)) as new:
         assert not new
 
 
@@ -47,7 +47,7 @@ def test_a_directory_with_another_number_is_refused_before_anything_is_opened(
     before = files_of(data.path)
     with pytest.raises(FormatError, match=rf"{what} {number} and not {FORMATS[what]}.* start it with tidings 7.8.9"):
         data.make()
-    with pytest.raises(FormatError, match="left as it is"), prepared(Plan(data)):
+    with pytest.raises(FormatError, match="left as it is"), prepared(ServicePlan(data)):
         pass
     assert files_of(data.path) == before
 

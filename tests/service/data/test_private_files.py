@@ -13,7 +13,7 @@ from tests.waiting import until
 from tidings.service.data import private_files
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.data.private_files import PrivateFilesError, tighten, too_open
-from tidings.service.supervisor import Plan, prepared
+from tidings.service.supervisor import ServicePlan, prepared
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="modes are those of Unix")
 
@@ -25,7 +25,7 @@ GATEWAY = (
 
 def test_files_that_others_can_read_are_tightened_at_a_start(tmp_path: Path) -> None:
     data = DataDirectory(tmp_path / "data")
-    with prepared(Plan(data)):
+    with prepared(ServicePlan(data)):
         pass
     (data.log / "events.sqlite").write_bytes(b"")
     (data.log / "events.sqlite").chmod(0o644)
@@ -34,7 +34,7 @@ def test_files_that_others_can_read_are_tightened_at_a_start(tmp_path: Path) -> 
     (data.domains / "ada.quotes" / "python").touch()
     (data.domains / "ada.quotes" / "python").chmod(0o777)
     data.path.chmod(0o755)
-    with prepared(Plan(data)):
+    with prepared(ServicePlan(data)):
         assert too_open(data.path) == []
     assert (data.log / "events.sqlite").stat().st_mode & 0o777 == 0o600
     assert (data.domains / "ada.quotes" / "python").stat().st_mode & 0o777 == 0o700

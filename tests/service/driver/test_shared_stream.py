@@ -26,7 +26,7 @@ from tests.waiting import until
 
 from tidings.service.driver import stream_assignment as driver_streams
 from tidings.service.driver.stream_assignment import Sharing, Streams
-from tidings.service.driver.stream_thread import Context
+from tidings.service.driver.stream_thread import DriverContext
 
 pytestmark = pytest.mark.spark
 
@@ -80,7 +80,7 @@ class Running:
     """What a driver does to its streams, step by step."""
 
     def __init__(self, spark: SparkSession, world: World, sharing: Sharing) -> None:
-        context = Context(spark, world.data, world.catalogue, str(world.data.catalogue))
+        context = DriverContext(spark, world.data, world.catalogue, str(world.data.catalogue))
         self._world = world
         self.streams = Streams(context, sharing)
 

@@ -15,7 +15,7 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 from tidings.cli import app
 from tidings.commands import serve
 from tidings.service.data.data_directory import DataDirectory
-from tidings.service.supervisor import Plan
+from tidings.service.supervisor import ServicePlan
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,7 +33,7 @@ def of_readme() -> list[str]:
 
 def of_serve() -> list[str]:
     """What `tidings serve` itself says to try."""
-    return [line.strip() for line in serve.try_next(Plan(DataDirectory("tidings-data")), demo=False)]
+    return [line.strip() for line in serve.try_next(ServicePlan(DataDirectory("tidings-data")), demo=False)]
 
 
 @pytest.mark.parametrize("commands", [of_manual, of_readme, of_serve])

@@ -22,15 +22,15 @@ from tidings.commands import serve
 from tidings.errors import TidingsError
 from tidings.service import supervisor
 from tidings.service.data.data_directory import DataDirectory
-from tidings.service.supervisor import Plan
+from tidings.service.supervisor import ServicePlan
 
 
 def test_the_commands_to_try_name_what_is_not_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    usual = serve.try_next(Plan(DataDirectory("tidings-data")), demo=False)
+    usual = serve.try_next(ServicePlan(DataDirectory("tidings-data")), demo=False)
     assert len(usual) == 3
     assert all("--url" not in line and "--token-file" not in line for line in usual)
-    other = serve.try_next(Plan(DataDirectory(tmp_path / "else where"), port=8123), demo=True)
+    other = serve.try_next(ServicePlan(DataDirectory(tmp_path / "else where"), port=8123), demo=True)
     assert "--url http://127.0.0.1:8123 --token-file './else where/token'" in other[0]
 
 
@@ -51,14 +51,14 @@ def test_it_tells_where_it_is_and_where_the_token_is_and_never_the_token(
         ending()
 
     monkeypatch.setattr(supervisor.Supervisor, "run", at_once)
-    serve.run(Plan(DataDirectory(tmp_path / "data"), port=8123), Console(width=60))
+    serve.run(ServicePlan(DataDirectory(tmp_path / "data"), port=8123), Console(width=60))
     told = capsys.readouterr().out
     assert "http://127.0.0.1:8123" in told
     assert str(tmp_path / "data" / "token") in told
     assert (tmp_path / "data" / "token").read_text().strip() not in told
     assert all(
         command in told.splitlines()
-        for command in serve.try_next(Plan(DataDirectory(tmp_path / "data"), port=8123), demo=False)
+        for command in serve.try_next(ServicePlan(DataDirectory(tmp_path / "data"), port=8123), demo=False)
     )
 
 

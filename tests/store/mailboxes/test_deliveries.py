@@ -146,7 +146,7 @@ def test_who_follows_changed_cursors_knows_every_one(changes: list[tuple[int, in
 
 
 def test_another_process_reads_what_is_being_written(path: Path) -> None:
-    with pytest.raises(DeliveriesError, match=r"there is no .*deliveries.sqlite yet; the gateway makes it"):
+    with pytest.raises(DeliveriesError, match=r"deliveries.sqlite does not exist yet; the gateway makes it"):
         Deliveries(path, read_only=True)
     with Deliveries(path) as deliveries, Deliveries(path, read_only=True) as reader:
         assert reader.changed_cursors() == (0, {})

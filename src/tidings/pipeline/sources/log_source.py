@@ -44,7 +44,7 @@ from tidings.pipeline.sources.version_gate import Ends, Gate
 from tidings.store.log.log_files import EVENTS
 from tidings.store.log.log_reader import Domains, LogReader
 from tidings.store.log.page import Page, attribute_columns, nested, raw_batches
-from tidings.store.log.topic_pages import Placed, fetched, shared_topic
+from tidings.store.log.topic_pages import PlacedPage, fetched, shared_topic
 
 EVENTS_A_PARTITION = 20_000
 LOOK_SECONDS = 0.004  # between looks at the log
@@ -336,7 +336,7 @@ class _Places:
     """Pages in a topic, which whoever needs them reads there."""
 
     url: str
-    placed: list[Placed]
+    placed: list[PlacedPage]
 
     def pages(self) -> Iterator[Page]:
         for page in fetched(shared_topic(self.url), self.placed):

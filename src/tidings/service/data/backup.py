@@ -44,7 +44,7 @@ from tidings.store.log.log_errors import LogError
 from tidings.store.log.log_files import EVENTS, Acknowledged, ask, open_to_write, sync_directory
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.topic_pages import PLACE
-from tidings.store.snapshot import Snapshot
+from tidings.store.snapshot import FileSnapshot
 
 MANIFEST = "backup.json"
 POSITIONS_SKIPPED = 10**12
@@ -122,7 +122,7 @@ def _copied(data: DataDirectory, folder: Path, progress: Progress) -> tuple[list
     _allow_open_files()
     names: list[str] = []
     streams: list[str] = []
-    with Snapshot(_locked(data, streams), later=[data.log / EVENTS]) as snapshot:
+    with FileSnapshot(_locked(data, streams), later=[data.log / EVENTS]) as snapshot:
         for path in snapshot.paths:
             name = str(path.relative_to(data.path))
             (folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -16,7 +16,7 @@ from tidings.service.driver.domain_adaptation import Adapter, BatchCount, carrie
 from tidings.service.driver.domain_index import DomainIndex
 from tidings.service.driver.followed_filters import domain_of
 from tidings.service.driver.mailbox_upkeep import MailboxUpkeep
-from tidings.service.driver.stream_thread import WAIT_SECONDS, Context, StreamThread, left_out
+from tidings.service.driver.stream_thread import WAIT_SECONDS, DriverContext, StreamThread, left_out
 from tidings.store.catalogue import DomainRow
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import MAX_WAITING, Notifications
@@ -34,7 +34,7 @@ class DomainStream(StreamThread):
     _mailboxes: Notifications  # while the thread serves
     _opened: DomainRow  # the domain as it was when the index was opened
 
-    def __init__(self, context: Context, row: DomainRow, *, begin: int = 0) -> None:
+    def __init__(self, context: DriverContext, row: DomainRow, *, begin: int = 0) -> None:
         """`begin` is a position before which another stream has matched all events of the domain."""
         self._files = context.data.domain(row.tenant, row.name)
         super().__init__(row.key, context, self._files.query)

@@ -32,7 +32,7 @@ from tidings.service.data.scratch_folders import scratch
 from tidings.service.driver.domain_adaptation import EVERY_SECONDS, Adapting
 from tidings.service.driver.gateway_jobs import Jobs
 from tidings.service.driver.stream_assignment import Sharing, Streams
-from tidings.service.driver.stream_thread import Context
+from tidings.service.driver.stream_thread import DriverContext
 from tidings.store.catalogue import Catalogue, CatalogueError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Driver:
             adapting = self._adapting(spark)
             if adapting is not None:
                 opened.callback(adapting.stop)
-            context = Context(spark, self._data, catalogue, self._place, self._recover, adapting)
+            context = DriverContext(spark, self._data, catalogue, self._place, self._recover, adapting)
             jobs = Jobs(context)
             opened.callback(jobs.stop)
             streams = self._streams = Streams(context, self._sharing)
@@ -118,7 +118,7 @@ class Driver:
         every, placement = self._adapt_every_seconds, self._placement
         return Adapting(spark, self._data.log, every_seconds=every, placement=placement)
 
-    def _follow(self, context: Context, jobs: Jobs, streams: Streams) -> None:
+    def _follow(self, context: DriverContext, jobs: Jobs, streams: Streams) -> None:
         seen, looked, told = -1, 0.0, 0.0
         while not self._stopped.wait(LOOK_SECONDS):
             now = time.monotonic()

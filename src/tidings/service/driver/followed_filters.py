@@ -41,7 +41,7 @@ def domain_of(row: DomainRow) -> Domain:
 
 
 @dataclass
-class Known:
+class KnownFilter:
     """What is known of a filter row that is, or was, held."""
 
     subscription: int  # the key of its subscription, which deliveries have
@@ -54,7 +54,7 @@ class FollowedFilters(ABC):
 
     files: DomainFiles
     catalogue: Catalogue
-    known: dict[int, Known] = field(default_factory=dict)  # by the number of the row; those that have left too
+    known: dict[int, KnownFilter] = field(default_factory=dict)  # by the number of the row; those that have left too
     rejected: dict[int, str] = field(default_factory=dict)  # why a row is not held
     set_aside: SetAside = field(default_factory=SetAside)  # rows that broke the stream are left out
     covers: int = -1  # the revision of the domain that the current version has
@@ -74,7 +74,7 @@ class FollowedFilters(ABC):
         failed = {one.number: one.reason for one in self.set_aside.filters.values()}
         self.domain = domain_of(row)
         rows = self.catalogue.changed_filters(row.tenant, row.name, -1)  # after `row` was read
-        self.known = {one.number: Known(one.subscription_key, one.valid_to) for one in rows}
+        self.known = {one.number: KnownFilter(one.subscription_key, one.valid_to) for one in rows}
         self.rejected.clear()
         self._retired.clear()
         wanted = {one.number: one for one in rows if one.needed_from(reached) and one.number not in failed}
@@ -100,7 +100,7 @@ class FollowedFilters(ABC):
         for one in changed:
             if one.number not in self.known:
                 new.append(one)
-            self.known[one.number] = Known(one.subscription_key, one.valid_to)
+            self.known[one.number] = KnownFilter(one.subscription_key, one.valid_to)
             if one.valid_to is not None and one.number not in self.rejected:
                 self._ending[one.number] = one.valid_to
         if new:

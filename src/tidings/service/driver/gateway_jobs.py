@@ -37,7 +37,7 @@ from tidings.pipeline.jobs.backtesting import Backtest, PastMatches, match_past
 from tidings.service.data.data_directory import replace_json
 from tidings.service.driver.domain_adaptation import past_events
 from tidings.service.driver.followed_filters import domain_of
-from tidings.service.driver.stream_thread import Context
+from tidings.service.driver.stream_thread import DriverContext
 from tidings.store.catalogue import JobRow
 from tidings.store.log.log_errors import LogRangeError
 from tidings.store.log.log_reader import LogReader
@@ -58,7 +58,7 @@ class Jobs:
     Tenants take turns, and no tenant has all threads: many jobs of one do not keep another's waiting.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: DriverContext) -> None:
         self._context = context
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tidings-job")
         self._under_way: dict[str, tuple[str, Future[None]]] = {}  # tenant and work, by the job's id
@@ -123,7 +123,7 @@ def _refused(reason: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------- replay
 
 
-def replay(context: Context, job: JobRow) -> dict[str, Any]:
+def replay(context: DriverContext, job: JobRow) -> dict[str, Any]:
     """Match positions [from, to) with one filter, into the mailbox of its row; doing it again changes nothing."""
     request = job.request
     domain = _domain(context, job)
@@ -155,7 +155,7 @@ def _one_each(positions: npt.NDArray[np.int64], number: int) -> pa.Table:
 # ---------------------------------------------------------------------- backtest
 
 
-def backtest(context: Context, job: JobRow) -> dict[str, Any]:
+def backtest(context: DriverContext, job: JobRow) -> dict[str, Any]:
     """Returns what a draft filter would have delivered over a part of the log, and what another one if given."""
     request = job.request
     domain = _domain(context, job)
@@ -226,7 +226,7 @@ def _sample(event: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------- both
 
 
-def _domain(context: Context, job: JobRow) -> Domain:
+def _domain(context: DriverContext, job: JobRow) -> Domain:
     row = context.catalogue.domain(job.tenant, job.request["domain"])
     if row is None:
         raise DomainError(f"domain: '{job.request['domain']}' was deleted")
@@ -243,4 +243,4 @@ def _place(log: LogReader, given: int | str | None, default: int) -> int:
     return log.position_at(time if time.tzinfo else time.replace(tzinfo=dt.UTC))
 
 
-_KINDS: dict[str, Callable[[Context, JobRow], dict[str, Any]]] = {"replay": replay, "backtest": backtest}
+_KINDS: dict[str, Callable[[DriverContext, JobRow], dict[str, Any]]] = {"replay": replay, "backtest": backtest}

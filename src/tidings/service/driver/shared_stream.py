@@ -21,7 +21,7 @@ from tidings.service.driver.mailbox_upkeep import MailboxUpkeep
 from tidings.service.driver.stream_thread import (
     LOOK_SECONDS,
     WAIT_SECONDS,
-    Context,
+    DriverContext,
     StreamThread,
     Timer,
     left_out,
@@ -42,7 +42,7 @@ class SharedStream(StreamThread):
 
     _query: SharedQuery  # while the thread serves
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: DriverContext) -> None:
         self._files = context.data.shared
         super().__init__("shared", context, self._files.query)
         self._changing = threading.Lock()  # over what the driver tells and the thread takes up

@@ -21,7 +21,7 @@ from typing import Any
 from tidings.service.data.data_directory import DomainFiles, parts_of_key
 from tidings.service.driver.domain_stream import DomainStream
 from tidings.service.driver.shared_stream import SharedStream
-from tidings.service.driver.stream_thread import Context
+from tidings.service.driver.stream_thread import DriverContext
 from tidings.store.catalogue import DomainRow
 from tidings.store.log.log_files import sync_directory
 from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, Notifications
@@ -69,7 +69,7 @@ class _Returning:
 class Streams:
     """All streams of a driver. Used by one thread."""
 
-    def __init__(self, context: Context, sharing: Sharing) -> None:
+    def __init__(self, context: DriverContext, sharing: Sharing) -> None:
         self._context = context
         self._sharing = sharing
         self._rows: dict[str, DomainRow] = {}

@@ -61,7 +61,7 @@ _log = logging.getLogger("tidings.service")
 
 
 @dataclass(frozen=True)
-class Context:
+class DriverContext:
     """What all streams of a driver share."""
 
     spark: SparkSession
@@ -91,7 +91,7 @@ class Timer:
 class StreamThread(ABC):
     """Keeps a query running from `start` until `stop`. Subclasses define what it follows and how it is started."""
 
-    def __init__(self, name: str, context: Context, checkpoint: Path) -> None:
+    def __init__(self, name: str, context: DriverContext, checkpoint: Path) -> None:
         self.name = name
         self._context = context
         self._checkpoint = checkpoint

@@ -24,7 +24,7 @@ from tidings.store.catalogue import SubscriptionRow
 from tidings.store.log.log_errors import LogRangeError
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.page import Page
-from tidings.store.mailboxes.deliveries import DeadLetter
+from tidings.store.mailboxes.deliveries import DeadNotification
 from tidings.store.mailboxes.notifications import Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress
 
@@ -280,7 +280,7 @@ class Mailboxes:
 
     def dead_letters(
         self, row: SubscriptionRow, after: int, limit: int
-    ) -> tuple[list[tuple[DeadLetter, str | None]], bool]:
+    ) -> tuple[list[tuple[DeadNotification, str | None]], bool]:
         """What could not be delivered, with the events that are still there; and whether there are more."""
         self.take_in_overflow(row)
         given_up = self._deliveries.dead_letters(row.key, after, limit + 1)
@@ -290,7 +290,7 @@ class Mailboxes:
         shown = [(letter, text) for letter, (_, text) in zip(letters, events, strict=False)]
         return shown, len(shown) < len(letters)
 
-    def _missed(self, row: SubscriptionRow, after: int) -> Iterator[DeadLetter]:
+    def _missed(self, row: SubscriptionRow, after: int) -> Iterator[DeadNotification]:
         """Dead letters of events that were not matched since they or the filter broke matching, in their order."""
         key = domain_key_of(row)
         path = self._data.domains / key / "aside.json"
@@ -306,7 +306,7 @@ class Mailboxes:
         seen = -1
         for position, reason in heapq.merge(*found):
             if position > seen:
-                yield DeadLetter(row.key, position, reason, 0, row.updated)
+                yield DeadNotification(row.key, position, reason, 0, row.updated)
                 seen = position
 
     def take_in_overflow(self, row: SubscriptionRow) -> None:

@@ -10,19 +10,19 @@ from typing import Self
 
 import sqlalchemy as sa
 
+from tidings.store.catalogue.catalogue_domains import CatalogueDomains, check_name
+from tidings.store.catalogue.catalogue_filters import CatalogueFilters
+from tidings.store.catalogue.catalogue_jobs import CatalogueJobs
+from tidings.store.catalogue.catalogue_subscriptions import CatalogueSubscriptions
 from tidings.store.catalogue.database import BUSY_SECONDS, Database, can_be_kept, now, plain, random_id
-from tidings.store.catalogue.domain_table import Domains, check_name
-from tidings.store.catalogue.filter_table import Filters
-from tidings.store.catalogue.job_queue import Jobs
 from tidings.store.catalogue.rows import TokenRow
 from tidings.store.catalogue.schema import ALL_TENANTS, domains, filters, tokens
-from tidings.store.catalogue.subscription_table import Subscriptions
 
 _PREFIX = "tdg_"
 _of_hash = sa.select(tokens.c.tenant).where(tokens.c.hash == sa.bindparam("hash_"))
 
 
-class Tokens:
+class CatalogueTokens:
     """The tokens of the catalogue, which say who is which tenant; only their hashes are kept."""
 
     _database: Database
@@ -76,7 +76,7 @@ class Extent:
     domains: frozenset[str]  # by their keys
 
 
-class Extents:
+class CatalogueExtent:
     """The part of the catalogue that other files are compared with."""
 
     _database: Database
@@ -103,7 +103,9 @@ class Extents:
         return Extent(given.get("filters", 0), given.get("subscriptions", 0), last, keys)
 
 
-class Catalogue(Domains, Subscriptions, Filters, Tokens, Jobs, Extents):
+class Catalogue(
+    CatalogueDomains, CatalogueSubscriptions, CatalogueFilters, CatalogueTokens, CatalogueJobs, CatalogueExtent
+):
     """A catalogue in a file of SQLite, or in PostgreSQL by its URL; made if there is none.
 
     Any thread of any process may use it. A method is one transaction: on the disk when it returns, or as if it had not

@@ -1,8 +1,8 @@
-"""Events that wait to be written, and the pages that they become."""
+"""Events that wait to be written, the pages that they become, and the identities of recent events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -14,8 +14,17 @@ import pyarrow as pa
 from tidings.errors import EventError
 from tidings.model.event import EventBatch
 from tidings.model.event_json import texts_of
-from tidings.store.log.event_record import Keys, Name, keys_of, name_of, records_of
-from tidings.store.log.page import MAX_PAGE_BYTES, MAX_PAGE_EVENTS, MIN_COLUMNS_EVENTS, Page, attributes_of, make_page
+from tidings.store.log.event_record import Keys, Name, keys_of, name_of, parse, records_of, same_event
+from tidings.store.log.log_errors import LogConflictError, LogError, LogRangeError
+from tidings.store.log.page import (
+    MAX_PAGE_BYTES,
+    MAX_PAGE_EVENTS,
+    MIN_COLUMNS_EVENTS,
+    Page,
+    attributes_of,
+    make_page,
+    unpack_keys,
+)
 
 Events: TypeAlias = EventBatch | Sequence[Mapping[str, Any]]
 
@@ -39,7 +48,7 @@ _Part: TypeAlias = tuple[Append, Sequence[int]]  # an append, and the rows of it
 
 
 def prepared(events: Events, domain: str | None, texts: Sequence[str] | None) -> Append:
-    """Events in the form that is written; in the caller's thread, where its errors belong."""
+    """Returns events in the form that is written; runs in the caller's thread, which gets the errors."""
     batch = events if isinstance(events, EventBatch) else None
     named = True
     if isinstance(events, EventBatch):
@@ -55,8 +64,8 @@ def prepared(events: Events, domain: str | None, texts: Sequence[str] | None) ->
     else:
         records = list(events)
     if not domain:
-        raise EventError("the log wants to know the domain of these events: append(events, domain='…')")
-    # In JSON a line break is but a space; in a page it ends an event.
+        raise EventError("these events need a domain: append(events, domain='…')")
+    # In JSON a line break is only a space; in a page it ends an event.
     lines = texts_of(records) if texts is None else [text.replace("\n", " ") for text in texts]
     if len(lines) != len(records):
         raise EventError(f"there are {len(records)} events, and {len(lines)} texts")
@@ -65,7 +74,7 @@ def prepared(events: Events, domain: str | None, texts: Sequence[str] | None) ->
 
 
 def pages_of(appends: Sequence[Append], first: int, time: int) -> Iterator[Page]:
-    """The new events of appends in pages: of one domain each, not too large, from a position on."""
+    """Yields the new events of appends in pages of one domain each, not too large, from a position on."""
     parts: list[_Part] = []
     count = size = 0
     for append in appends:
@@ -84,7 +93,7 @@ def pages_of(appends: Sequence[Append], first: int, time: int) -> Iterator[Page]
 
 
 def _cut(append: Append) -> Iterator[Sequence[int]]:
-    """The new rows of an append, in parts that fit a page."""
+    """Yields the new rows of an append, in parts that fit a page."""
     at = size = 0
     for end, row in enumerate(append.fresh):
         length = len(append.texts[row])
@@ -110,7 +119,7 @@ def _page(first: int, time: int, parts: list[_Part]) -> Page:
 
 
 def _columns(parts: list[_Part], count: int) -> pa.RecordBatch | None:
-    """The attributes of a page, where it is worth it and all its events have the same."""
+    """Returns the attributes of a page if it has enough events, all of one version of the domain."""
     batch = parts[0][0].batch
     if batch is None or not batch.columns or count < MIN_COLUMNS_EVENTS:
         return None
@@ -133,7 +142,10 @@ class _Run(NamedTuple):
 
 
 class RecentIds:
-    """Keys of the last `remember` positions at least, and of twice as many at most."""
+    """Finds the positions of recent events by the hashes of their identities: the caller compares the events.
+
+    It has the keys of at least the last `remember` positions, and of at most twice as many.
+    """
 
     def __init__(self, remember: int) -> None:
         self._remember = remember
@@ -141,7 +153,7 @@ class RecentIds:
         self._runs: list[_Run] = []  # from old to new, each more than twice as long as the next
 
     def find(self, keys: Keys) -> Iterator[tuple[int, int]]:
-        """Row and position of every candidate; a row may have several."""
+        """Yields row and position of every candidate; a row may have several."""
         recent = self._recent
         for row, key in enumerate(keys.tolist()):
             if key in recent:
@@ -156,11 +168,11 @@ class RecentIds:
                     place += 1
 
     def add(self, keys: Iterable[int], positions: Iterable[int]) -> None:
-        """Remember events, but for those of key 0; positions never go down from call to call."""
+        """Remember events, except those of key 0; positions never go down from call to call."""
         for key, position in zip(keys, positions, strict=True):
             if key == 0:
                 continue
-            if key in self._recent:  # another event of the same hash: the dict has room for one
+            if key in self._recent:  # another event with the same hash: the dict has room for one
                 self._freeze()
             self._recent[key] = position
         if len(self._recent) >= _RUN:
@@ -171,7 +183,7 @@ class RecentIds:
         positions = np.fromiter(self._recent.values(), np.int64, len(self._recent))
         self._recent = {}
         forgotten = int(positions[-1]) - self._remember
-        # As in a log-structured merge: few runs to look into, and each key moves a few times only.
+        # As in a log-structured merge tree: few runs to search, and each key moves only a few times.
         while self._runs and len(self._runs[-1].keys) <= 2 * len(keys):
             older = self._runs.pop()
             kept = older.positions > forgotten
@@ -181,3 +193,93 @@ class RecentIds:
         self._runs.append(_Run(keys[order], positions[order], int(positions.max())))
         while self._runs[0].newest <= forgotten:
             del self._runs[0]
+
+
+class DuplicateSearch:
+    """Gives appended events their positions, and finds those that the log has already, by source and id."""
+
+    def __init__(self, remember: int, pages: Callable[[int, int], Iterator[Page]]) -> None:
+        """`pages` reads the log: keys are hashes, so the events themselves are compared."""
+        self._ids = RecentIds(remember)
+        self._pages = pages
+        self._cached: tuple[Page, list[str]] | None = None  # the page that a duplicate was last found in
+
+    def remember(self, keys: bytes | None, first: int, end: int) -> None:
+        """Note the identities of events that were written at positions [first, end)."""
+        if keys is not None:
+            self._ids.add(unpack_keys(keys, first).tolist(), range(first, end))
+
+    def forget_page(self) -> None:
+        """Called when pages were removed from the log."""
+        self._cached = None
+
+    def place(self, group: list[Append], position: int) -> list[Append]:
+        """Give every event its position, from one on, or that of its first appearance; appends that conflict fail."""
+        staged: dict[str, dict[Name, tuple[int, str]]] = {}  # events of this group by domain and name
+        placed = []
+        for append in group:
+            named = staged.setdefault(append.domain, {})
+            try:
+                duplicates, mine = self._duplicates(append, named, position)
+            except LogError as error:
+                append.future.set_exception(error)
+                continue
+            named |= mine
+            count = len(append.texts)
+            if duplicates:
+                append.fresh = [row for row in range(count) if row not in duplicates]
+                places = iter(range(position, position + len(append.fresh)))
+                append.positions = [-1 if row in duplicates else next(places) for row in range(count)]
+                for row, found in duplicates.items():
+                    append.positions[row] = found
+            else:
+                append.fresh = range(count)
+                append.positions = list(range(position, position + count))
+            position += len(append.fresh)
+            placed.append(append)
+        return placed
+
+    def _duplicates(
+        self, append: Append, staged: dict[Name, tuple[int, str]], position: int
+    ) -> tuple[dict[int, int], dict[Name, tuple[int, str]]]:
+        """Returns the positions of the rows that are in the log already, and the names of the others."""
+        if append.keys is None:
+            return {}, {}
+        stored: dict[int, list[int]] = {}
+        for row, place in self._ids.find(append.keys):
+            stored.setdefault(row, []).append(place)
+        duplicates: dict[int, int] = {}
+        mine: dict[Name, tuple[int, str]] = {}
+        for row in np.flatnonzero(append.keys).tolist():
+            text, name = append.texts[row], append.names[row]
+            assert name is not None
+            earlier = staged.get(name) or mine.get(name) or self._stored(append.domain, name, stored.get(row, ()))
+            if earlier is None:
+                mine[name] = (position + row - len(duplicates), text)
+                continue
+            place, known = earlier
+            if not same_event(known, text):
+                raise LogConflictError(
+                    f"log: row {row}: another event of '{append.domain}' with the source {name[0]!r} and the id "
+                    f"{name[1]!r} is at position {place}; give this one an id of its own",
+                    row=row,
+                    position=place,
+                )
+            duplicates[row] = place
+        return duplicates, mine
+
+    def _stored(self, domain: str, name: Name, candidates: Sequence[int]) -> tuple[int, str] | None:
+        """Returns position and text of the event with this name, among positions where its key was seen."""
+        for position in candidates:
+            page, texts = self._cached or (None, [])
+            if page is None or not page.first <= position < page.end:
+                try:
+                    page = next(self._pages(position, position + 1))
+                except (LogRangeError, StopIteration):
+                    continue  # it was removed
+                texts = page.texts()
+                self._cached = (page, texts)
+            text = texts[position - page.first]
+            if page.domain == domain and name_of(parse(text)) == name:
+                return position, text
+        return None

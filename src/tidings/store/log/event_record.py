@@ -1,4 +1,4 @@
-"""Events as the log keeps them: the JSON text of each, as it was published, and its identity."""
+"""Events as the log stores them: the JSON text of each, as it was published, and its identity."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tidings.model.event import EventBatch
 Keys = npt.NDArray[np.uint64]
 Name: TypeAlias = tuple[str, str]  # source and id of a CloudEvent
 
-# What a decimal is written as before two events are compared: a text that no event has.
+# Before two events are compared, a decimal is written with this prefix, which no event has.
 _NUMBER = f"decimal {secrets.token_hex(16)} "
 
 
 def records_of(batch: EventBatch) -> list[Mapping[str, Any]]:
-    """The events of a batch as they were given, those that do not fit left out."""
+    """Returns the events of a batch as they were given, without those that do not fit the domain."""
     source = batch.source
     if not isinstance(source, list):
         if (table := arrow_table(source)) is not None:
@@ -39,13 +39,13 @@ def records_of(batch: EventBatch) -> list[Mapping[str, Any]]:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The event of a text that `texts_of` wrote."""
+    """Returns the event of a text that `texts_of` wrote."""
     event: dict[str, Any] = json.loads(text, parse_float=Decimal)
     return event
 
 
 def name_of(event: Mapping[str, Any]) -> Name | None:
-    """Source and id of a CloudEvent; None of any other event, which has none."""
+    """Returns source and id of a CloudEvent; None for any other event."""
     if "specversion" not in event:
         return None
     source, id_ = event.get("source"), event.get("id")
@@ -53,7 +53,7 @@ def name_of(event: Mapping[str, Any]) -> Name | None:
 
 
 def keys_of(domain: str, names: Sequence[Name | None]) -> Keys | None:
-    """A 64-bit hash of each event's domain and name, 0 where it has no name; None where none has."""
+    """Returns a 64-bit hash of each event's domain and name, 0 if it has no name; None if no event has one."""
     if not any(names):
         return None
     keys = []

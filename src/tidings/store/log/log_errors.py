@@ -1,4 +1,4 @@
-"""What can go wrong with a log, one class for each way of putting it right."""
+"""What can go wrong with a log, one class for each remedy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from tidings.errors import TidingsError
 
 
 class LogError(TidingsError):
-    """The base of every error of a log; raised itself where nothing but a look at the message helps."""
+    """The base of every error of a log; raised itself if only the message says what to do."""
 
 
 class LogBusyError(LogError):
-    """Others hold the log, or too much waits to be written. Nothing was appended; try again."""
+    """Another process holds the log, or too much waits to be written. Nothing was appended; try again."""
 
 
 class LogFullError(LogError):
@@ -18,11 +18,11 @@ class LogFullError(LogError):
 
 
 class LogUnknownError(LogError):
-    """Whether it was appended is not known: who keeps events did not say. Try again, with the same source and id."""
+    """It is not known whether it was appended: Kafka did not respond. Try again, with the same source and id."""
 
 
 class LogConflictError(LogError):
-    """An event with this source and id is there already, and is another. Nothing was appended."""
+    """The log has another event with this source and id. Nothing was appended."""
 
     def __init__(self, reason: str, *, row: int, position: int) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ def _conflict(reason: str, row: int, position: int) -> LogConflictError:
 
 
 class LogRangeError(LogError):
-    """Positions that are not there: removed by retention, or not written yet."""
+    """Positions that the log does not have: removed by retention, or not written yet."""
 
 
 class LogCorruptError(LogError):

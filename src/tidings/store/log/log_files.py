@@ -1,14 +1,14 @@
 """The files of a log, all in one directory.
 
     events.sqlite      the pages, in SQLite's write-ahead mode: readers never wait for the writer
-    writer.sqlite      whoever holds its write lock is the log's one writer; says who that is
-    acknowledged       up to which position appends were answered, written after every commit
-    topic.json         of a log whose pages are in a topic, which; events.sqlite has where each page is, then
+    writer.sqlite      its write lock is held by the log's one writer, which it names
+    acknowledged       up to which position appends were acknowledged, written after every commit
+    topic.json         the topic of a log whose pages are in Kafka; events.sqlite then has where each page is
 
-SQLite cuts its write-ahead log at the first frame whose checksum is wrong, without a word: after a
-crash that is right, for a frame that was never finished was never acknowledged; after a flipped bit
-it would lose what was. `acknowledged` tells the two apart. It is written after the commit is on the
-disk and never synced itself, so it may lag (after a power cut) but never lead.
+SQLite silently cuts its write-ahead log at the first frame whose checksum is wrong. After a crash that is right, as an
+unfinished frame was never acknowledged; after a flipped bit it would lose acknowledged events. `acknowledged` tells the
+two apart. It is written after the commit is on the disk and never synced itself, so it may lag (after a power cut) but
+never lead.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TABLES = """
         WHEN new.time < (SELECT time FROM pages ORDER BY first DESC LIMIT 1)
         BEGIN INSERT INTO clock_steps VALUES (new.first); END;
 """
-# Where pages are in a topic: the rows of `pages` have no events, and everything can be made again from the topic.
+# For pages in a topic: the rows of `pages` have no events, and all can be rebuilt from the topic.
 _INDEX_TABLES = """
     CREATE TABLE placed (
         first INTEGER PRIMARY KEY, offset INTEGER NOT NULL, size INTEGER NOT NULL) STRICT;
@@ -58,27 +58,27 @@ _INDEX_TABLES = """
 def open_to_read(directory: Path, busy_seconds: float, *, in_topic: bool = False) -> apsw.Connection:
     path = directory / EVENTS
     if not path.is_file():
-        raise LogError(f"log: there is none in {directory}; opening one for writing makes it")
+        raise LogError(f"log: there is none in {directory}; opening it for writing makes one")
     _check_header(path, in_topic=in_topic)
     with translated(f"cannot open {path}"):
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         connection.set_busy_timeout(round(busy_seconds * 1000))
-        # Else the last to close would write to the file, and a reader may be the last.
+        # Otherwise the last to close would write to the file, and that may be a reader.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         _check_kind(connection, path, in_topic=in_topic)
     return connection
 
 
 def open_to_write(directory: Path, busy_seconds: float, *, in_topic: bool = False) -> apsw.Connection:
-    """The one connection that writes and checkpoints, to a log that is made where there is none."""
+    """Returns the one connection that writes and checkpoints; makes the log if there is none."""
     path = directory / EVENTS
     _check_header(path, in_topic=in_topic)
     with translated(f"cannot open {path}"):
         new = not path.exists()
         connection = apsw.Connection(str(path))
         connection.set_busy_timeout(round(busy_seconds * 1000))
-        # FULL: every commit is synced before it is answered; on macOS through the drive's own cache too.
-        # What is in a topic is safe there: of an index only that it is whole matters.
+        # FULL: every commit is synced before it returns; on macOS through the drive's own cache too.
+        # Events in a topic are safe there: the index only has to be consistent.
         ask(connection, f"PRAGMA synchronous = {'NORMAL' if in_topic else 'FULL'}")
         ask(connection, "PRAGMA fullfsync = ON")
         ask(connection, "PRAGMA journal_size_limit = 67108864")
@@ -93,7 +93,7 @@ def open_to_write(directory: Path, busy_seconds: float, *, in_topic: bool = Fals
 
 
 def unfinished_bytes(connection: apsw.Connection, directory: Path) -> int:
-    """What a writer left behind that ended in the middle of an append; SQLite has cut it off already."""
+    """Returns how much of an unfinished append a crashed writer left; SQLite has cut it off already."""
     path = directory / f"{EVENTS}-wal"
     try:
         wal = path.read_bytes()
@@ -132,24 +132,24 @@ def _check_kind(connection: apsw.Connection, path: Path, *, in_topic: bool) -> N
 
 
 def ask(connection: apsw.Connection, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-    """Run SQL to its end: apsw stops at the first row that nobody takes."""
+    """Run SQL to its end: apsw would stop at the first row that is not read."""
     return list(connection.execute(sql, values))
 
 
 class WriterLock:
-    """Held by the one writer of a log, and let go when its process ends, however it ends."""
+    """Held by the one writer of a log, and released when its process ends, however it ends."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / WRITER
         with translated(f"cannot open {path}"):
             self._connection = apsw.Connection(str(path))
             try:
-                with contextlib.suppress(apsw.FullError):  # without a name, but open: how else to make room?
+                with contextlib.suppress(apsw.FullError):  # without a name, so that a full disk can be made room on
                     self._write_name()
                 ask(self._connection, "BEGIN IMMEDIATE")
             except apsw.BusyError:
                 name: object = "another process"
-                with contextlib.suppress(apsw.Error, IndexError):  # which may be about to write its name
+                with contextlib.suppress(apsw.Error, IndexError):  # it may be about to write its name
                     name = ask(self._connection, "SELECT name FROM writer")[0][0]
                 self._connection.close()
                 raise LogBusyError(
@@ -169,7 +169,7 @@ class WriterLock:
 
 
 class Acknowledged:
-    """The end of the log as last acknowledged, in a file of its own."""
+    """The end of the log as last acknowledged, in its own file."""
 
     def __init__(self, directory: Path, *, write: bool) -> None:
         flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
@@ -179,7 +179,7 @@ class Acknowledged:
             self._file = None
 
     def read(self) -> int:
-        """A position that the log reaches at least; 0 where the file is gone or makes no sense."""
+        """Returns a position that the log reaches at least; 0 if the file is missing or damaged."""
         if self._file is None:
             return 0
         os.lseek(self._file, 0, os.SEEK_SET)
@@ -202,7 +202,7 @@ class Acknowledged:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable, where the system can be told to."""
+    """Make the names in a directory durable, if the system can."""
     if os.name == "nt":
         return
     descriptor = os.open(directory, os.O_RDONLY)
@@ -214,7 +214,7 @@ def sync_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def translated(doing: str, *, position: int = 0) -> Iterator[None]:
-    """SQLite's errors in our words."""
+    """Raises SQLite's errors as ours."""
     try:
         yield
     except apsw.FullError as error:

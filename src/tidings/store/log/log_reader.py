@@ -17,7 +17,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +30,7 @@ from tidings.store.log.event_record import parse
 from tidings.store.log.log_errors import LogCorruptError, LogRangeError
 from tidings.store.log.log_files import BUSY_SECONDS, Acknowledged, ask, open_to_read, translated
 from tidings.store.log.page import EventColumns, Page, attribute_columns, raw_batches
-from tidings.store.log.topic_pages import Placed, Topic, fetched, topic_at, written_place
+from tidings.store.log.topic_pages import PlacedPage, Topic, fetched, topic_at, written_place
 
 _FETCH_BYTES = 8 << 20  # of pages in memory at a time, and one page more
 
@@ -54,7 +54,7 @@ _REMOVED = (
 )
 
 Domains: TypeAlias = str | Collection[str] | None  # the key of one, those of several; None: all
-
+_Ask: TypeAlias = Callable[..., list[Any]]  # SQL and its values
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
@@ -163,50 +163,17 @@ class LogReader:
         """
         if time.tzinfo is None:
             raise LogRangeError(f"log: the time {time} has no zone; add one, such as UTC")
-        return self._position_at((time - _EPOCH) // dt.timedelta(microseconds=1), _now())
+        return _position_at(self, self._ask, (time - _EPOCH) // dt.timedelta(microseconds=1), _now())
 
     def kept_from(self, *, max_age: dt.timedelta | None = None, max_bytes: int | None = None) -> int:
         """The first position that these limits keep: events that are no older, and the newest of so many bytes."""
         limits = [self.start]
         if max_age is not None:
             now = _now()
-            limits.append(self._position_at(now - max_age // dt.timedelta(microseconds=1), now))
+            limits.append(_position_at(self, self._ask, now - max_age // dt.timedelta(microseconds=1), now))
         if max_bytes is not None:
             limits.append(self.position_of_newest(max_bytes))
         return max(limits)
-
-    def _position_at(self, wanted: int, now: int) -> int:
-        start, end = self.start, self.end
-        if wanted > now:
-            return end
-        steps = self._ask("SELECT first FROM clock_steps WHERE first > ? AND first < ? ORDER BY first", start, end)
-        found, latest = start, None  # the latest time so far, of those that are neither in the future nor early
-        for first, last in pairwise([start, *(step for (step,) in steps), end]):
-            at = self._first_from(wanted, first, last)
-            before = self._ask(
-                "SELECT time FROM pages WHERE first >= ? AND first < ? ORDER BY first DESC LIMIT 1", first, at
-            )
-            if before and (latest is None or before[0][0] >= latest):
-                found, latest = at, before[0][0]
-            there = self._ask("SELECT time FROM pages WHERE first >= ? AND first < ? ORDER BY first LIMIT 1", at, last)
-            if there and there[0][0] <= now:
-                break
-        return found
-
-    def _first_from(self, wanted: int, low: int, high: int) -> int:
-        """The first position at a time or later, among positions [low, high), along which times never go down."""
-        while low < high:
-            middle = (low + high) // 2
-            page = self._ask(
-                "SELECT first, count, time FROM pages WHERE first <= ? ORDER BY first DESC LIMIT 1", middle
-            )
-            if not page or page[0][0] + page[0][1] <= low:  # only lost positions between
-                low = middle + 1
-            elif page[0][2] < wanted:
-                low = max(middle + 1, page[0][0] + page[0][1])
-            else:
-                high = max(low, page[0][0])
-        return low
 
     def position_of_newest(self, max_bytes: int, *, before: int | None = None, prefix: str = "") -> int:
         """The first position of the newest events, of all or of those before a position, that take so many bytes.
@@ -304,7 +271,7 @@ class LogReader:
             return rows
         places = {place.page.first: place for place in self._placed(rows[0][0], rows[-1][0] + 1, domain)}
         taken: list[tuple[Any, ...]] = []
-        wanted: list[Placed] = []
+        wanted: list[PlacedPage] = []
         size = 0
         for row in rows:
             if _is_among(row[2], domain):
@@ -319,17 +286,17 @@ class LogReader:
         whole = {page.first: (page.keys, page.events, page.attributes) for page in fetched(topic, wanted)}
         return [(*row[:6], *whole.get(row[0], row[6:])) for row in taken]
 
-    def placed(self, start: int, end: int, *, domain: Domains = None) -> list[Placed]:
+    def placed(self, start: int, end: int, *, domain: Domains = None) -> list[PlacedPage]:
         """Of a log in a topic, where the pages are with events of positions [start, end)."""
         found = list(self._placed(start, end, domain))
         if start < (begin := self.start):  # after they were looked up: what was there then is theirs
             self._account_for(start, min(begin, end), domain)
         return found
 
-    def _placed(self, start: int, end: int, domain: Domains) -> Iterator[Placed]:
+    def _placed(self, start: int, end: int, domain: Domains) -> Iterator[PlacedPage]:
         for *known, offset, size in self._ask(_PLACED, start, end, _listed(domain)):
             first, count, of, time, checksum, length = known
-            yield Placed(Page(first, count, of, time, checksum, length, None, b"", None), offset, size)
+            yield PlacedPage(Page(first, count, of, time, checksum, length, None, b"", None), offset, size)
 
     def removed_to(self, domain: Domains = None) -> int:
         """The position after the last event of the domain that retention has removed; 0 if none was."""
@@ -369,3 +336,35 @@ def _listed(domain: Domains) -> str | None:
 
 def _is_among(name: str, domain: Domains) -> bool:
     return domain is None or (name == domain if isinstance(domain, str) else name in domain)
+
+
+def _position_at(log: LogReader, ask: _Ask, wanted: int, now: int) -> int:
+    """Returns the first position at a time or later, of events whose times are neither in the future nor early."""
+    start, end = log.start, log.end
+    if wanted > now:
+        return end
+    steps = ask("SELECT first FROM clock_steps WHERE first > ? AND first < ? ORDER BY first", start, end)
+    found, latest = start, None  # the latest time so far, of those that are neither in the future nor early
+    for first, last in pairwise([start, *(step for (step,) in steps), end]):
+        at = _first_from(ask, wanted, first, last)
+        before = ask("SELECT time FROM pages WHERE first >= ? AND first < ? ORDER BY first DESC LIMIT 1", first, at)
+        if before and (latest is None or before[0][0] >= latest):
+            found, latest = at, before[0][0]
+        there = ask("SELECT time FROM pages WHERE first >= ? AND first < ? ORDER BY first LIMIT 1", at, last)
+        if there and there[0][0] <= now:
+            break
+    return found
+
+
+def _first_from(ask: _Ask, wanted: int, low: int, high: int) -> int:
+    """Returns the first position at a time or later, among positions [low, high) whose times never go down."""
+    while low < high:
+        middle = (low + high) // 2
+        page = ask("SELECT first, count, time FROM pages WHERE first <= ? ORDER BY first DESC LIMIT 1", middle)
+        if not page or page[0][0] + page[0][1] <= low:  # only lost positions between
+            low = middle + 1
+        elif page[0][2] < wanted:
+            low = max(middle + 1, page[0][0] + page[0][1])
+        else:
+            high = max(low, page[0][0])
+    return low

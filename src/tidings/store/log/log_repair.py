@@ -1,8 +1,8 @@
-"""What to do when a checksum is wrong and there is no copy to restore.
+"""Repairs a log with wrong checksums when there is no copy to restore.
 
-A damaged log refuses to be read where the damage is, and to be written where acknowledged events are
-gone. `repair` gives those positions up for lost, in writing: they are never used again, readers pass
-over them, and what is around them is as it was.
+A damaged log raises an error when the damage is read, and cannot be opened for writing when acknowledged events are
+missing. `repair` records those positions as lost: they are never used again, readers skip them, and all others stay as
+they are.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Lost:
-    """Positions that were given up, and why."""
+class LostPositions:
+    """Positions that are lost, and why."""
 
     first: int
     last: int
     reason: str
 
 
-def repair(directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> list[Lost]:
-    """Give up what cannot be read; answer what that was, which is nothing for a sound log.
+def repair(directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> list[LostPositions]:
+    """Give up what cannot be read; returns those positions, none for a sound log.
 
-    Where SQLite itself cannot read its file, it says so, and a copy is the only way.
+    If SQLite itself cannot read its file, an error says so, and only a copy helps.
     """
     path = Path(directory)
     lock = WriterLock(path)
@@ -60,13 +60,13 @@ def repair(directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECO
     return lost
 
 
-def damage(directory: Path, progress: Callable[[int, int], None] = lambda done, of: None) -> list[Lost]:
-    """What `repair` would give up: positions whose events are not as they were written. Changes nothing.
+def damage(directory: Path, progress: Callable[[int, int], None] = lambda done, of: None) -> list[LostPositions]:
+    """Returns what `repair` would give up: positions whose events are not as they were written. Changes nothing.
 
-    `progress` is called with how many pages were read, and of how many.
+    `progress` is called with the number of pages read, and of all pages.
     """
     mark = Acknowledged(directory, write=False)
-    acknowledged = mark.read()  # before the log itself is looked at: it only grows
+    acknowledged = mark.read()  # before the log itself is read: it only grows
     mark.close()
     connection = open_to_read(directory, BUSY_SECONDS)
     try:
@@ -77,7 +77,7 @@ def damage(directory: Path, progress: Callable[[int, int], None] = lambda done, 
     return lost
 
 
-def _give_up(connection: Any, acknowledged: int) -> list[Lost]:
+def _give_up(connection: Any, acknowledged: int) -> list[LostPositions]:
     lost, damaged = _found(connection, acknowledged, lambda done, of: None)
     with translated("cannot repair"), connection:
         for first in damaged:
@@ -87,9 +87,11 @@ def _give_up(connection: Any, acknowledged: int) -> list[Lost]:
     return lost
 
 
-def _found(connection: Any, acknowledged: int, progress: Callable[[int, int], None]) -> tuple[list[Lost], list[int]]:
-    """The positions that are lost, and the pages that are there and damaged."""
-    lost: list[Lost] = []
+def _found(
+    connection: Any, acknowledged: int, progress: Callable[[int, int], None]
+) -> tuple[list[LostPositions], list[int]]:
+    """Returns the positions that are lost, and the damaged pages."""
+    lost: list[LostPositions] = []
     damaged: list[int] = []
     with translated("cannot read"):
         ((pages,),) = ask(connection, "SELECT count(*) FROM pages")
@@ -104,24 +106,24 @@ def _found(connection: Any, acknowledged: int, progress: Callable[[int, int], No
                 page.verify()
             except LogCorruptError:
                 damaged.append(page.first)
-                continue  # its count is as doubtful as the rest: the gap ends where the next sound page begins
+                continue  # its count may be wrong too: the gap ends where the next sound page begins
             lost += _missing(at, page.first, known, "the checksum is wrong, or the page is gone")
             at = page.end
-        # Damaged pages at the very end reach as far as they say, lest their positions be used again.
+        # Damaged pages at the end reach as far as they say, so that their positions are not used again.
         ends: list[Any] = ask(connection, "SELECT max(first + count) FROM pages WHERE first >= ?", (at,))
         end = max(acknowledged, *(lost_last + 1 for _, lost_last in known), ends[0][0] or 0, 0)
         lost += _missing(at, end, known, "the tail of the file is damaged, or an old copy was restored")
     return lost, damaged
 
 
-def _missing(first: int, end: int, known: list[Any], reason: str) -> list[Lost]:
-    """The positions [first, end), without those that were given up before."""
+def _missing(first: int, end: int, known: list[Any], reason: str) -> list[LostPositions]:
+    """Returns the positions [first, end), without those that were given up before."""
     missing = []
     for known_first, known_last in sorted(known):
         if known_first < end and known_last >= first:
             if known_first > first:
-                missing.append(Lost(first, known_first - 1, reason))
+                missing.append(LostPositions(first, known_first - 1, reason))
             first = known_last + 1
     if first < end:
-        missing.append(Lost(first, end - 1, reason))
+        missing.append(LostPositions(first, end - 1, reason))
     return missing

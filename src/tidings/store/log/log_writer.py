@@ -3,11 +3,11 @@
     with Log("data/log") as log:
         positions = log.append(read_events(events, flights))
 
-An append is on the disk before it is answered, wholly or not at all. Appends of several threads that
-wait at the same time share one transaction and one fsync. A CloudEvent whose source and id are those
-of a recent event of its domain is not appended again: its answer is the position of the first.
+An append is on the disk when it returns, wholly or not at all. Appends of several threads that wait at the same time
+share one transaction and one fsync. A CloudEvent whose source and id are those of a recent event of its domain is not
+appended again: the position of the first is returned.
 
-All domains share one log, so that they share the fsync, and a position alone says which event is meant.
+All domains share one log: they share the fsync, and a position alone identifies an event.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import numpy as np
 
-from tidings.store.log.appends import Append, Events, RecentIds, pages_of, prepared
-from tidings.store.log.event_record import Name, name_of, parse, same_event
-from tidings.store.log.log_errors import LogBusyError, LogConflictError, LogError, LogRangeError
+from tidings.store.log.appends import Append, DuplicateSearch, Events, pages_of, prepared
+from tidings.store.log.log_errors import LogBusyError, LogError, LogRangeError
 from tidings.store.log.log_files import (
     BUSY_SECONDS,
     Acknowledged,
@@ -42,21 +40,21 @@ from tidings.store.log.log_files import (
     unfinished_bytes,
 )
 from tidings.store.log.log_reader import LogReader
-from tidings.store.log.page import Page, unpack_keys
+from tidings.store.log.page import Page
 from tidings.store.log.topic_pages import Topic
 
 REMEMBERED_EVENTS = 4_000_000  # whose identities are known: 16 bytes of memory each
 MAX_WAITING_BYTES = 64 << 20
-_GROUP_BYTES = 8 << 20  # of one transaction, so that the first in it need not wait for too many others
-_CORRECTION_US = 10_000_000  # that a clock is set back now and then: times stand still until it has caught up
-_REMOVED_AT_ONCE = 256  # pages that retention removes in one transaction, so that appends come in between
+_GROUP_BYTES = 8 << 20  # of one transaction, so that the first in it does not wait for too many others
+_CORRECTION_US = 10_000_000  # by which a clock may be set back: times stand still until it has caught up
+_REMOVED_AT_ONCE = 256  # pages that retention removes in one transaction: appends are written in between
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class _Job:
-    """Something else for the one thread that writes."""
+    """Other work for the one thread that writes."""
 
     work: Callable[[], Any]
     size: int = 0
@@ -64,7 +62,7 @@ class _Job:
 
 
 class Log(LogReader):
-    """A log open for writing, made where there is none. One process at a time has it so."""
+    """A log open for writing, made if there is none. One process at a time can have it open so."""
 
     def __init__(
         self,
@@ -81,8 +79,7 @@ class Log(LogReader):
         except OSError as error:
             raise LogError(f"log: cannot make {path}: {error}") from None
         self._time = 0  # of the last append
-        self._ids = RecentIds(remember)
-        self._cached: tuple[Page, list[str]] | None = None  # the page that a duplicate was last found in
+        self._search = DuplicateSearch(remember, self.pages)
         with contextlib.ExitStack() as opened:
             opened.callback(WriterLock(path).release)
             self._mark = Acknowledged(path, write=True)
@@ -93,7 +90,7 @@ class Log(LogReader):
             sync_directory(path)
             super().__init__(path, busy_seconds=busy_seconds, topic=topic)
             opened.callback(super().close)
-            self._next = self.end  # raises where what was acknowledged is gone
+            self._next = self.end  # raises if acknowledged events are missing
             if unfinished:
                 _logger.warning(
                     "log: %s: %d bytes of an append that was never acknowledged were cut off", path, unfinished
@@ -111,11 +108,11 @@ class Log(LogReader):
         self._thread.start()
 
     def append(self, events: Events, *, domain: str | None = None, texts: Sequence[str] | None = None) -> list[int]:
-        """Append events, wait until they are on the disk, and answer their positions.
+        """Append events, wait until they are on the disk, and return their positions.
 
-        `events` are read by `read_events`, or plain records and CloudEvents with the name of their
-        domain. The first kind keeps its typed columns, which Spark then reads without parsing.
-        `texts` is the JSON of each event, where the caller has it: half of the work is writing that.
+        `events` come from `read_events`, or are plain records and CloudEvents with the name of their domain. The first
+        kind keeps its typed columns, which Spark then reads without parsing. `texts` is the JSON of each event, if the
+        caller has it: writing it is half of the work.
         """
         positions: list[int] = self._enqueue(prepared(events, domain, texts), wait=True).result()
         return positions
@@ -123,27 +120,27 @@ class Log(LogReader):
     def submit(
         self, events: Events, *, domain: str | None = None, texts: Sequence[str] | None = None
     ) -> Future[list[int]]:
-        """As `append`, without waiting; `LogBusyError` where too much waits already."""
+        """Like `append`, without waiting; raises LogBusyError if too much waits already."""
         return self._enqueue(prepared(events, domain, texts), wait=False)
 
     def retain(
         self, *, from_position: int | None = None, max_age: dt.timedelta | None = None, max_bytes: int | None = None
     ) -> int:
-        """Remove the oldest events that any of these limits says to remove, and answer the new start.
+        """Remove the oldest events that any of these limits excludes; returns the new start.
 
-        Events leave by pages, so that up to a page more is kept; the space is used again by new ones.
+        Events are removed by pages, so up to a page more is kept; new events reuse the space.
         """
         limit = self.kept_from(max_age=max_age, max_bytes=max_bytes)
         if from_position is not None:
             if not 0 <= from_position <= self.end:
-                raise LogRangeError(f"log: cannot keep from position {from_position}, for the log ends at {self.end}")
+                raise LogRangeError(f"log: cannot keep from position {from_position}: the log ends at {self.end}")
             limit = max(limit, from_position)
         while self._do(lambda: self._remove_before(limit)):
             pass
         return self.start
 
     def close(self) -> None:
-        """Write what waits, and let go of the log."""
+        """Write what waits, and release the log."""
         with self._changed:
             if self._closing:
                 return
@@ -181,12 +178,12 @@ class Log(LogReader):
                 group = list(self._take())
                 self._changed.notify_all()
             if group and isinstance(group[0], _Job):
-                _answer(group[0].future, group[0].work)
+                _complete(group[0].future, group[0].work)
             elif group:
                 self._commit([item for item in group if isinstance(item, Append)])
 
     def _take(self) -> Iterator[Append | _Job]:
-        """What is done next: one job, or appends that share a transaction."""
+        """Yields what is done next: one job, or appends that share a transaction."""
         taken = size = 0
         while self._waiting:
             item = self._waiting[0]
@@ -196,7 +193,7 @@ class Log(LogReader):
             taken += 1
             self._waiting_bytes -= item.size
             self._waiting.popleft()
-            if item.future.set_running_or_notify_cancel():  # from here on nobody can cancel it
+            if item.future.set_running_or_notify_cancel():  # from here on it cannot be cancelled
                 yield item
             if isinstance(item, _Job):
                 return
@@ -209,11 +206,11 @@ class Log(LogReader):
                 raise self._failed
             self._make_ready()
             group.sort(key=lambda append: append.domain)  # larger pages; the order in each domain stays
-            placed = self._place(group)
+            placed = self._search.place(group, self._next)
             pages = list(pages_of(placed, self._next, self._now()))
             self._write(pages)
             self._remember(pages)
-        except BaseException as error:  # whatever it is, nobody may wait forever
+        except BaseException as error:  # whatever it is, no caller may wait forever
             if not isinstance(error, LogError):
                 self._failed = LogError(f"log: the writing thread failed ({error!r}); open the log again")
                 _logger.exception("log: the writing thread failed")
@@ -225,96 +222,22 @@ class Log(LogReader):
             append.future.set_result(append.positions)
 
     def _now(self) -> int:
-        """The time of the next append: the clock's, which may have been set back; a little is waited out."""
+        """Returns the time of the next append: the clock's; if it was set back a little, the last time again."""
         now = time.time_ns() // 1000
         if not now <= self._time <= now + _CORRECTION_US:
             self._time = now
         return self._time
 
     def _make_ready(self) -> None:
-        """See that the next page can be written, at a position that is known."""
-
-    def _place(self, group: list[Append]) -> list[Append]:
-        """Give every event its position, or that of its first appearance; refuse appends that conflict."""
-        staged: dict[str, dict[Name, tuple[int, str]]] = {}  # events of this group by domain and name
-        placed = []
-        position = self._next
-        for append in group:
-            named = staged.setdefault(append.domain, {})
-            try:
-                duplicates, mine = self._duplicates(append, named, position)
-            except LogError as error:
-                append.future.set_exception(error)
-                continue
-            named |= mine
-            count = len(append.texts)
-            if duplicates:
-                append.fresh = [row for row in range(count) if row not in duplicates]
-                places = iter(range(position, position + len(append.fresh)))
-                append.positions = [-1 if row in duplicates else next(places) for row in range(count)]
-                for row, found in duplicates.items():
-                    append.positions[row] = found
-            else:
-                append.fresh = range(count)
-                append.positions = list(range(position, position + count))
-            position += len(append.fresh)
-            placed.append(append)
-        return placed
+        """Called before pages are written: a log in a topic takes its place there."""
 
     def _remember(self, pages: Iterable[Page]) -> None:
-        """Note the identities of events that are there now."""
         for page in pages:
-            if page.keys is not None:
-                self._ids.add(unpack_keys(page.keys, page.first).tolist(), range(page.first, page.end))
-
-    def _duplicates(
-        self, append: Append, staged: dict[Name, tuple[int, str]], position: int
-    ) -> tuple[dict[int, int], dict[Name, tuple[int, str]]]:
-        """Of the rows that are there already, their positions; and the names of the others."""
-        if append.keys is None:
-            return {}, {}
-        stored: dict[int, list[int]] = {}
-        for row, place in self._ids.find(append.keys):
-            stored.setdefault(row, []).append(place)
-        duplicates: dict[int, int] = {}
-        mine: dict[Name, tuple[int, str]] = {}
-        for row in np.flatnonzero(append.keys).tolist():
-            text, name = append.texts[row], append.names[row]
-            assert name is not None
-            earlier = staged.get(name) or mine.get(name) or self._stored(append.domain, name, stored.get(row, ()))
-            if earlier is None:
-                mine[name] = (position + row - len(duplicates), text)
-                continue
-            place, known = earlier
-            if not same_event(known, text):
-                raise LogConflictError(
-                    f"log: row {row}: another event of '{append.domain}' with the source {name[0]!r} and the id "
-                    f"{name[1]!r} is at position {place}; give this one an id of its own",
-                    row=row,
-                    position=place,
-                )
-            duplicates[row] = place
-        return duplicates, mine
-
-    def _stored(self, domain: str, name: Name, candidates: Sequence[int]) -> tuple[int, str] | None:
-        """Position and text of the event of this name, among positions where its key was seen."""
-        for position in candidates:
-            page, texts = self._cached or (None, [])
-            if page is None or not page.first <= position < page.end:
-                try:
-                    page = next(self.pages(position, position + 1))
-                except (LogRangeError, StopIteration):
-                    continue  # it is there no more
-                texts = page.texts()
-                self._cached = (page, texts)
-            text = texts[position - page.first]
-            if page.domain == domain and name_of(parse(text)) == name:
-                return position, text
-        return None
+            self._search.remember(page.keys, page.first, page.end)
 
     def _write(self, pages: list[Page]) -> None:
         if not pages:
-            return  # duplicates alone
+            return  # only duplicates
         writer = self._writer
         values = ((*(getattr(page, name) for name in Page.__slots__),) for page in pages)
         with translated(f"cannot append at position {self._next}", position=self._next):
@@ -332,15 +255,15 @@ class Log(LogReader):
         try:
             ask(writer, "COMMIT")
         except apsw.IOError as error:
-            # A sync that failed may have dropped what it should have written, and the next would not notice.
+            # A failed sync may have dropped what it should have written, and the next one would not notice.
             self._failed = LogError(
-                f"log: the disk failed while events from position {self._next} on were written ({error}): whether "
-                "they are kept is known when the log is opened again, which it has to be"
+                f"log: the disk failed while events from position {self._next} on were written ({error}): open "
+                "the log again to see whether they are kept"
             )
             raise self._failed from error
 
     def _remove_before(self, limit: int) -> bool:
-        """Remove some pages that lie wholly before a position; whether there are more."""
+        """Remove some pages that lie wholly before a position; returns whether there are more."""
         chosen = "SELECT first, count, domain FROM pages WHERE first < ? AND first + count <= ? ORDER BY first LIMIT ?"
         with translated("cannot remove old events"):
             pages: list[Any] = ask(self._writer, chosen, (limit, limit, _REMOVED_AT_ONCE))
@@ -352,11 +275,11 @@ class Log(LogReader):
                     ask(self._writer, "INSERT OR REPLACE INTO removed VALUES (?, ?)", (domain, last))
                 ask(self._writer, "DELETE FROM pages WHERE first <= ?", (pages[-1][0],))
                 ask(self._writer, "DELETE FROM clock_steps WHERE first <= ?", (pages[-1][0],))
-        self._cached = None
+        self._search.forget_page()
         return len(pages) == _REMOVED_AT_ONCE
 
     def _recover(self, remember: int) -> None:
-        """What is known from the files when the log is opened."""
+        """Read from the files what the writer has to know: the last time, and recent identities."""
         last = self._ask("SELECT time FROM pages ORDER BY first DESC LIMIT 1")
         self._time = last[0][0] if last else 0
         if self._topic is None:
@@ -365,10 +288,10 @@ class Log(LogReader):
         with translated("cannot read"):
             pages: Iterator[Any] = self._writer.execute(recent, (self._first_of_newest(remember),))
             for first, count, keys in pages:
-                self._ids.add(unpack_keys(keys, first).tolist(), range(first, first + count))
+                self._search.remember(keys, first, first + count)
 
     def _first_of_newest(self, events: int) -> int:
-        """Where the newest of so many events begin; positions that are lost have none."""
+        """Returns where the newest of this many events begin; lost positions have no events."""
         at = self._next
         for first, last in self._ask("SELECT first, last FROM lost ORDER BY first DESC"):
             between = at - (last + 1)
@@ -379,7 +302,7 @@ class Log(LogReader):
         return int(at - events)
 
 
-def _answer(future: Future[Any], work: Callable[[], Any]) -> None:
+def _complete(future: Future[Any], work: Callable[[], Any]) -> None:
     try:
         future.set_result(work())
     except Exception as error:

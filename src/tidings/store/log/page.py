@@ -1,8 +1,8 @@
-"""A page: consecutive events of one domain, appended together, with a checksum over all of it.
+"""A page: consecutive events of one domain, appended together, with a checksum over all of it; and pages as Arrow.
 
-The events' texts are kept as published, one JSON object a line, compressed. A page of more than a
-few events also keeps the attributes that were read from them, as Arrow columns: texts are for
-people and for domains that change, columns are what matching reads, a hundred times as fast.
+The texts of events are stored as published, one JSON object a line, compressed. A page of more than a few events also
+has the attributes that were read from them, as Arrow columns: texts are for people and for domains that change, columns
+are what matching reads, a hundred times as fast. Decoding needs only pages, no log, so another process can do it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidings.store.log.event_record import Keys, name_of, parse
 from tidings.store.log.log_errors import LogCorruptError
 
 TIME = pa.timestamp("us", tz="UTC")
-MIN_COLUMNS_EVENTS = 16  # below, reading the texts costs no more than opening columns
+MIN_COLUMNS_EVENTS = 16  # with fewer, reading the texts costs no more than opening columns
 MAX_PAGE_EVENTS = 1 << 14
 MAX_PAGE_BYTES = 4 << 20  # of texts, so that a reader holds little at a time
 _MIN_COMPRESSED_BYTES = 512
@@ -41,15 +41,15 @@ _Nested: TypeAlias = "dict[str, Any]"  # columns or types by name, a struct's on
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one row of the log's table holds; its fields are the columns, in their order."""
+    """One row of the log's table; its fields are the columns, in their order."""
 
     first: int  # position of the first event
     count: int
     domain: str
     time: int  # when they were appended, in microseconds since 1970
     checksum: int
-    length: int  # of the texts before compression; where that is the length of `events`, they are not compressed
-    keys: bytes | None  # the hashed identities, and a checksum of their own
+    length: int  # of the texts before compression; if that is the length of `events`, they are not compressed
+    keys: bytes | None  # the hashed identities, with their own checksum
     events: bytes
     attributes: bytes | None  # an Arrow stream
 
@@ -58,6 +58,7 @@ class Page:
         return self.first + self.count
 
     def verify(self) -> None:
+        """Raise LogCorruptError unless the checksum is right."""
         if self.checksum != _checksum(self):
             raise LogCorruptError(
                 f"log: the events at positions {self.first} to {self.end - 1} are not as they were written "
@@ -66,14 +67,14 @@ class Page:
             )
 
     def texts(self) -> list[str]:
-        """The events as JSON."""
+        """Returns the events as JSON."""
         events: Any = self.events
         if len(events) != self.length:
             events = pa.decompress(events, decompressed_size=self.length, codec="zstd", asbytes=True)
         return str(events, "utf-8").split("\n")
 
     def columns(self, schema: pa.Schema) -> pa.RecordBatch | None:
-        """The attributes, where the page has them in exactly this schema."""
+        """Returns the attributes if the page has them in exactly this schema."""
         if self.attributes is None:
             return None
         with pa.ipc.open_stream(pa.py_buffer(self.attributes)) as stream:
@@ -103,13 +104,13 @@ def make_page(
 
 
 def without_columns(page: Page) -> Page:
-    """The same events without their attributes, which are read from the texts then."""
+    """Returns the same events without their attributes, which are read from the texts then."""
     keys = None if page.keys is None else unpack_keys(page.keys, page.first)
     return make_page(page.first, page.domain, page.time, page.texts(), keys, None)
 
 
 def unpack_keys(sealed: bytes, first: int) -> Keys:
-    """The identities of a page's events, without the rest of the page."""
+    """Returns the identities of a page's events, without the rest of the page."""
     packed = sealed[: -_CRC.size]
     if sealed != _sealed(packed):
         raise LogCorruptError(
@@ -133,18 +134,18 @@ def _checksum(page: Page) -> int:
 
 
 def attributes_schema(domain: Domain) -> pa.Schema:
-    """The attributes of a domain as Arrow columns, structs nested as Spark has them."""
+    """Returns the attributes of a domain as an Arrow schema, structs nested as in Spark."""
     return pa.schema([pa.field(name, _type_of(node)) for name, node in nested(domain.leaves.items()).items()])
 
 
 def attributes_of(batch: EventBatch) -> pa.RecordBatch:
-    """The attributes of events, by `attributes_schema`."""
+    """Returns the attributes of events, by `attributes_schema`."""
     columns = [_column_of(node) for node in nested(batch.columns.items()).values()]
     return pa.RecordBatch.from_arrays(columns, schema=attributes_schema(batch.domain))
 
 
 def nested(leaves: Iterable[tuple[Path, Any]]) -> _Nested:
-    """What belongs to the leaves of a domain, by name, that of a struct's fields one level deeper."""
+    """Returns what belongs to the leaves of a domain by name, with the fields of a struct one level deeper."""
     tree: _Nested = {}
     for path, leaf in leaves:
         node = tree
@@ -181,11 +182,11 @@ class EventColumns(NamedTuple):
     position: Column
     time: Column
     attributes: pa.RecordBatch  # by `attributes_schema`
-    rejected: Column  # why an event does not fit the domain, where it does not; its attributes are NULL then
+    rejected: Column  # why an event does not fit the domain, or NULL; if it does not, its attributes are NULL
 
 
 def raw_batches(pages: Iterable[Page], start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Pages as batches of `RAW_SCHEMA`, cut to positions [start, end)."""
+    """Yields pages as batches of `RAW_SCHEMA`, cut to positions [start, end)."""
     for group in _gathered(pages):
         position, time, texts = _cut(group, start, end)
         domains = pa.array([page.domain for page in group], pa.string())
@@ -197,7 +198,7 @@ def raw_batches(pages: Iterable[Page], start: int, end: int) -> Iterator[pa.Reco
 def attribute_columns(
     pages: Iterable[Page], domain: Domain, start: int, end: int, *, on_error: Literal["raise", "reject"] = "raise"
 ) -> Iterator[EventColumns]:
-    """Pages of one domain as its attributes, cut to positions [start, end)."""
+    """Yields pages of one domain as its attributes, cut to positions [start, end)."""
     schema = attributes_schema(domain)
     for group in _gathered(pages):
         columns = [page.columns(schema) for page in group]
@@ -213,7 +214,7 @@ def attribute_columns(
 
 
 def _gathered(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """Pages in groups large enough to be worth a batch; those with columns apart from those without."""
+    """Yields pages in groups large enough for a batch; those with columns apart from those without."""
     group: list[Page] = []
     count = 0
     for page in pages:
@@ -254,7 +255,7 @@ def _cut(pages: list[Page], start: int, end: int) -> tuple[Any, Any, list[str]]:
 
 
 def _places(pages: list[Page], start: int, end: int) -> tuple[Any, Any]:
-    """The columns position and time of the parts of pages that lie in [start, end)."""
+    """Returns the columns position and time of the parts of pages that lie in [start, end)."""
     positions = [np.arange(max(start, page.first), min(end, page.end)) for page in pages]
     times = np.array([page.time for page in pages])[_page_of_each(pages, start, end)]
     return pa.array(np.concatenate(positions)), pa.array(times).cast(TIME)
@@ -265,7 +266,7 @@ def _page_of_each(pages: list[Page], start: int, end: int) -> Any:
 
 
 def _envelopes(texts: list[str]) -> list[Any]:
-    """Source, id and type of each event that is a CloudEvent, NULL of others."""
+    """Returns source, id and type of each event that is a CloudEvent, NULL for others."""
     lines = "\n".join(texts).encode()
     schema = pa.schema([(name, pa.string()) for name in ("specversion", *_ENVELOPE)])
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")

@@ -99,7 +99,7 @@ def unpacked(record: bytes) -> Sent | None:
     )
 
 
-class Placed(NamedTuple):
+class PlacedPage(NamedTuple):
     """A page without its events, and where they are."""
 
     page: Page
@@ -107,7 +107,7 @@ class Placed(NamedTuple):
     size: int
 
 
-def fetched(topic: Topic, placed: Sequence[Placed]) -> Iterator[Page]:
+def fetched(topic: Topic, placed: Sequence[PlacedPage]) -> Iterator[Page]:
     """Pages with their events, which the topic has."""
     at = 0
     while at < len(placed):

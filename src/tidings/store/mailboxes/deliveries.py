@@ -1,18 +1,18 @@
-"""How far each subscriber has come: what was acknowledged, what is to be tried again, and what nobody could deliver.
+"""How far each subscriber has come: what was acknowledged, what is tried again, and what was given up.
 
     with Deliveries("data/deliveries.sqlite") as deliveries:
         deliveries.acknowledge(subscription.key, 4711)
         deliveries.failed(subscription.key, 4712, "503 Service Unavailable", next_try=…)
 
-The gateway's own file. A subscription is known here by its key in the catalogue, which is never used again:
-another one that is given the id of one deleted begins anew. All that is written is on the disk before it is
-answered, so that what was acknowledged stays so, and a restart forgets no attempt.
+Only the gateway writes this file. A subscription is known by its key in the catalogue, which is never used again: one
+that reuses the id of a deleted one starts from the beginning. Every write is on the disk when it returns, so nothing
+that was acknowledged comes back, and a restart forgets no attempt.
 
     position   …  40    41    42    43    44  …
     cursor                ▲                           all up to 41 was acknowledged
-    attempts                    ✗✗                    42 failed twice, and is to be tried again at a time
+    attempts                    ✗✗                    42 failed twice, and will be tried again
     dead            ✗                                 40 was given up, with a reason
-    redriven   ↻                                      39 was dead, and somebody wants it to be tried again
+    redriven   ↻                                      39 was dead, and is tried again on request
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class DeadNotification:
     """A notification that was given up."""
 
     subscription: int
@@ -89,36 +89,36 @@ class Deliveries(SqliteFile):
         self, path: str | os.PathLike[str], *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS
     ) -> None:
         if read_only and not Path(path).exists():
-            raise DeliveriesError(f"deliveries: there is no {path} yet; the gateway makes it")
+            raise DeliveriesError(f"deliveries: {path} does not exist yet; the gateway makes it")
         super().__init__(path, read_only=read_only, busy_seconds=busy_seconds)
 
     def cursor(self, subscription: int) -> int:
-        """The last position that a subscriber has acknowledged, and with it all before; -1 where there is none."""
+        """Returns the last position that a subscriber has acknowledged, with all before it; -1 if there is none."""
         found = self._ask("SELECT position FROM cursors WHERE subscription = ?", subscription)
         return int(found[0][0]) if found else -1
 
     def acknowledge(self, subscription: int, position: int) -> int:
-        """Note that a subscriber has all up to a position, and answer the cursor; it never goes back."""
+        """Note that a subscriber has all up to a position; returns the cursor, which never goes back."""
         return self.acknowledge_many({subscription: position})[subscription]
 
     def acknowledge_many(self, positions: Mapping[int, int]) -> dict[int, int]:
-        """Note how far subscribers have come, in one transaction; answers their cursors."""
+        """Note how far subscribers have come, in one transaction; returns their cursors."""
         with self._writing():
             for subscription, position in positions.items():
                 self._acknowledge(subscription, position)
             return {subscription: self.cursor(subscription) for subscription in positions}
 
     def cursors(self) -> dict[int, int]:
-        """Every subscription's cursor."""
+        """Returns the cursor of every subscription."""
         return dict(self._ask("SELECT subscription, position FROM cursors"))
 
     def changed_cursors(self, after: int = 0) -> tuple[int, dict[int, int]]:
-        """The cursors that have changed after a number, and the number to ask with next time."""
+        """Returns the number to ask with next time, and the cursors that have changed after a number."""
         rows = self._ask("SELECT subscription, position, change FROM cursors WHERE change > ? ORDER BY change", after)
         return (rows[-1][2] if rows else after), {subscription: position for subscription, position, _ in rows}
 
     def failed(self, subscription: int, position: int, reason: str, next_try: int) -> int:
-        """Note that a delivery has failed and when to try again, in microseconds; answers how many have failed now."""
+        """Note that a delivery has failed and when to try again, in microseconds; returns the number of failures."""
         with self._writing():
             rows = self._ask(
                 "INSERT INTO attempts VALUES (?1, ?2, 1, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "
@@ -128,36 +128,36 @@ class Deliveries(SqliteFile):
         return int(rows[0][0])
 
     def attempts(self, subscription: int) -> list[Attempt]:
-        """What of a subscription failed and is to be tried again, in the order of positions."""
+        """Returns what of a subscription failed and will be tried again, by position."""
         rows = self._ask("SELECT * FROM attempts WHERE subscription = ? ORDER BY position", subscription)
         return [Attempt(*row) for row in rows]
 
     def due(self, now: int) -> list[int]:
-        """The subscriptions that have something to be tried again at this time or before."""
+        """Returns the subscriptions that have something to try again at this time or before."""
         rows = self._ask("SELECT DISTINCT subscription FROM attempts WHERE next_try <= ? ORDER BY subscription", now)
         return [subscription for (subscription,) in rows]
 
     def next_due(self, after: int) -> int | None:
-        """When something is to be tried again next, after a time."""
+        """Returns when something is tried again next, after a time."""
         found: int | None = self._ask("SELECT min(next_try) FROM attempts WHERE next_try > ?", after)[0][0]
         return found
 
     def try_now(self, subscription: int) -> None:
-        """Have what failed be tried again at once."""
+        """Try again at once what failed."""
         with self._writing():
             self._ask("UPDATE attempts SET next_try = 0 WHERE subscription = ?", subscription)
 
     def delivered(self, subscription: int, position: int) -> None:
-        """Note that one notification was delivered, out of order perhaps: it is tried no more, and redriven no more."""
+        """Note that one notification was delivered, possibly out of order: it is neither tried again nor redriven."""
         with self._writing():
             self._settle(subscription, position)
 
     def dead(
         self, subscription: int, position: int, reason: str, attempts: int | None = None, *, acknowledge: bool = False
     ) -> None:
-        """Give a notification up. With `acknowledge` the subscription goes on after it, in the same transaction.
+        """Give a notification up. With `acknowledge`, the cursor passes it, in the same transaction.
 
-        Without the number of attempts it is that of those noted as failed.
+        `attempts` is by default the number of failures that were noted.
         """
         with self._writing():
             if attempts is None:
@@ -180,20 +180,20 @@ class Deliveries(SqliteFile):
             for key, position in cursors.items():
                 self._acknowledge(key, position)
 
-    def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadLetter]:
-        """What was given up of a subscription after a position, in the order of positions."""
+    def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadNotification]:
+        """Returns what was given up of a subscription after a position, by position."""
         rows = self._ask(
             "SELECT * FROM dead WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?",
             subscription, after, limit,
         )  # fmt: skip
-        return [DeadLetter(*row) for row in rows]
+        return [DeadNotification(*row) for row in rows]
 
     def dead_letter_counts(self) -> dict[int, int]:
-        """Of each subscription that has any, how many were given up."""
+        """Returns how many were given up, by subscription."""
         return dict(self._ask("SELECT subscription, count(*) FROM dead GROUP BY subscription"))
 
     def redrive(self, subscription: int, positions: Iterable[int] | None = None) -> list[int]:
-        """Have what was given up be tried again, all or that at some positions; answers the positions it is now for."""
+        """Try again what was given up, all of it or at some positions; returns the positions."""
         with self._writing():
             dead = {row[0] for row in self._ask("SELECT position FROM dead WHERE subscription = ?", subscription)}
             again = sorted(dead if positions is None else dead.intersection(positions))
@@ -203,7 +203,7 @@ class Deliveries(SqliteFile):
         return again
 
     def redriven(self, subscription: int, after: int = -1, limit: int = 100) -> list[int]:
-        """The positions that are to be delivered once more, until they are delivered or dead again."""
+        """Returns the positions to deliver once more, until they are delivered or dead again."""
         rows = self._ask(
             "SELECT position FROM redriven WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?",
             subscription, after, limit,
@@ -211,7 +211,7 @@ class Deliveries(SqliteFile):
         return [position for (position,) in rows]
 
     def with_redriven(self) -> list[int]:
-        """The subscriptions that have something to be delivered once more."""
+        """Returns the subscriptions that have something to deliver once more."""
         return [key for (key,) in self._ask("SELECT DISTINCT subscription FROM redriven ORDER BY subscription")]
 
     def forget(self, subscription: int) -> None:
@@ -223,10 +223,10 @@ class Deliveries(SqliteFile):
     def _acknowledge(self, subscription: int, position: int) -> None:
         if position <= self.cursor(subscription):
             return
-        # The number is not taken from the cursors: the highest of them may be forgotten.
+        # The number is not taken from the cursors: the one with the highest may be forgotten.
         ((change,),) = self._ask("UPDATE counter SET change = change + 1 RETURNING change")
         self._ask("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", subscription, position, change)
-        self._ask(  # but for those that somebody wants once more, whatever was acknowledged since
+        self._ask(  # except those that are redriven
             "DELETE FROM attempts WHERE subscription = ?1 AND position <= ?2 AND position NOT IN "
             "(SELECT position FROM redriven WHERE subscription = ?1)",
             subscription, position,

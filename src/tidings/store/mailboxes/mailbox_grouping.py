@@ -1,18 +1,18 @@
 """Notifications by groups of subscriptions: a page a group for each load, in place of a row a notification.
 
-Subscriptions that ask for similar things match the same events. Where such are a *group*, a load writes one
-page for all of its members (`member_pages`), if that takes fewer bytes than their rows would, and rows
-else. To whoever reads, a mailbox is the same: its rows and what the pages of its groups have for it.
+Subscriptions that ask for similar things match the same events. If they form a *group*, a load writes one page for all
+of its members, provided that this takes fewer bytes than their rows would. To a reader a mailbox is the same: its rows,
+and what the pages of its groups have for it.
 
-- A page is only written of positions after all that were loaded before, of its source, and after all that was
-  acknowledged: so no notification of it can be there already, and the pages of a group are in order. Other loads,
-  such as a batch that comes again, are rows, without what pages have.
-- What a subscriber acknowledges stays in the page, and is seen by nobody: a page is written anew when half of it is
-  such, and goes with its last.
-- Groups are made anew as a whole. Who is in none of the new ones has rows from then on; pages of the former groups are
-  read until all of them is acknowledged. A row of `groupings` without members is the border between the two.
-- Mailboxes stay bounded: of each group it is known how many at most wait for one member. Where that comes near the
-  bound it is counted, and where it reaches it the group is dissolved into rows, for which the bound is kept one by one.
+- A page only has positions after all that were loaded before from its source, and after all that was acknowledged: so
+  no notification of it can be there already, and the pages of a group are in order. Other loads, such as a batch that
+  is run again, become rows, without what pages have.
+- What a subscriber has acknowledged stays in the page, hidden: a page is rewritten when half of it is hidden, and
+  removed when all of it is.
+- New groups replace all former ones. A subscription in none of them gets rows from then on; pages of the former groups
+  are read until all of them is acknowledged. A row of `groupings` without members is the border between the two.
+- Mailboxes stay bounded: each group has an upper bound of how many notifications wait for one member. Near the limit
+  they are counted; at the limit the group is dissolved into rows, for which the limit is kept one by one.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ TABLES = """
 
 _BORDER = "SELECT coalesce(max(number), 0) FROM groupings WHERE size = 0"  # groups before it are not written to
 _LAST = (1 << 63) - 1
-_DEAD = 0.5  # of a page: then it is written anew
+_DEAD = 0.5  # of a page: then it is rewritten
 
 _HEADER = struct.Struct("<BqIIBBB")
 _RAW, _DEFLATED = range(2)
 _WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
-_LEVEL = 1  # more takes longer than it spares
+_LEVEL = 1  # more costs more time than it saves
 
 Row = tuple[Any, str, int]  # subscription, source, position
 
 
 class _Known:
-    """Which group subscriptions are written to, and which member of it they are, to look many up at once."""
+    """Looks up, for many subscriptions at once, which group they are written to, and as which member."""
 
     def __init__(self, rows: list[tuple[Any, int, int]]) -> None:
         numbers = sorted(row for row in rows if isinstance(row[0], int))
@@ -72,7 +72,7 @@ class _Known:
         self._text_places = np.array([row[1:] for row in texts], np.int64).reshape(-1, 2)
 
     def find(self, ids: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Group and member of each id; group −1 for none."""
+        """Returns the group and member of each id; group −1 for none."""
         places = np.full((len(ids), 2), -1, np.int64)
         if pa.types.is_integer(ids.type) and len(self._numbers):
             wanted = np.asarray(ids).astype(np.int64)
@@ -86,7 +86,7 @@ class _Known:
 
 
 class Groups:
-    """The groups of a file of notifications. Whoever calls has a transaction under way, but to read."""
+    """The groups of a file of notifications. To write, the caller has a transaction under way."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -98,9 +98,9 @@ class Groups:
     # ------------------------------------------------------------------ groups
 
     def make(self, groups: Iterable[Sequence[str | int]]) -> int:
-        """Write to these groups from now on, and to no others; pages of those stay until they are read.
+        """Write to these groups from now on, and to no others; pages of former groups stay until they are read.
 
-        Answers how many groups these are.
+        Returns the number of groups.
         """
         made = 0
         self._ask("DELETE FROM groupings WHERE size = 0")
@@ -117,7 +117,7 @@ class Groups:
         return made
 
     def _most_among(self, subscriptions: Sequence[str | int]) -> int:
-        """At most so many wait for one of these now."""
+        """Returns an upper bound of how many wait for one of these."""
         most = 0
         for subscription in subscriptions:
             waiting = self._ask("SELECT waiting FROM mailboxes WHERE subscription = ?", subscription)
@@ -125,7 +125,7 @@ class Groups:
         return most
 
     def _forget_empty(self) -> None:
-        """Groups that nobody writes to any more, and that have no page left."""
+        """Remove former groups that have no page left."""
         gone = f"number < ({_BORDER}) AND number NOT IN (SELECT grouping FROM pages)"
         self._ask(f"DELETE FROM members WHERE grouping IN (SELECT number FROM groupings WHERE {gone})")
         self._ask(f"DELETE FROM groupings WHERE {gone}")
@@ -147,7 +147,7 @@ class Groups:
 
     @property
     def has_any(self) -> bool:
-        """Whether pages may have something for anybody, of former groups too."""
+        """Whether there are any members, of former groups too."""
         return bool(self._ask("SELECT 1 FROM members LIMIT 1"))
 
     def memberships(self, subscription: str | int) -> list[tuple[int, int]]:
@@ -156,7 +156,7 @@ class Groups:
     # ------------------------------------------------------------------ reading
 
     def positions_of(self, subscription: str | int, source: str, after: int, before: int, limit: int) -> list[int]:
-        """Those that pages have for a subscription and that it has not acknowledged, in their order."""
+        """Returns the positions that pages have for a subscription and that it has not acknowledged, in order."""
         memberships = self.memberships(subscription)
         if memberships and source == LOG:
             after = max(after, self._pruned(subscription))
@@ -185,7 +185,7 @@ class Groups:
                 yield position, subscriptions[member]
 
     def among(self, sources: Sequence[str], positions: Positions) -> set[Row]:
-        """What pages have at these positions, or between them, acknowledged or not."""
+        """Returns what pages have at or between these positions, acknowledged or not."""
         found: set[Row] = set()
         first, last = int(positions.min()), int(positions.max())
         sql = "SELECT grouping, data FROM pages WHERE source = ? AND last >= ? AND first <= ?"
@@ -209,7 +209,7 @@ class Groups:
         return int(found[0][0]) if found else -1
 
     def _members(self, grouping: int) -> tuple[dict[int, Any], npt.NDArray[np.int64]]:
-        """The subscriptions of a group by member, and how far each has acknowledged; those that are gone, all."""
+        """Returns the subscriptions of a group by member, and how far each has acknowledged; deleted ones, all."""
         rows = self._ask(
             "SELECT member, subscription, coalesce(pruned, -1) FROM members LEFT JOIN mailboxes USING (subscription) "
             "WHERE grouping = ?",
@@ -224,7 +224,7 @@ class Groups:
     # ------------------------------------------------------------------ forgetting
 
     def prune(self, acknowledged: Mapping[Any, tuple[int, int]]) -> int:
-        """Of each subscription what lies between two positions, the first apart, is acknowledged; answers how many."""
+        """Hide what subscriptions have acknowledged, each after one position and up to another; returns how many."""
         by_group: dict[int, dict[int, tuple[int, int]]] = {}
         for subscription, marks in acknowledged.items():
             for grouping, member in self.memberships(subscription):
@@ -253,8 +253,7 @@ class Groups:
                 pass
 
     def _swept(self, grouping: int, after: int, upto: int) -> Iterator[tuple[Positions, Members]]:
-        """The pages with positions of the log after one and up to another; each is written anew, or goes, where little
-        of it is waiting."""
+        """Yields the pages with positions of the log in a range; rewrites or removes those with little left in them."""
         _, pruned = self._members(grouping)
         sql = "SELECT number, data FROM pages WHERE grouping = ? AND source = ? AND last > ? AND first <= ? ORDER BY 1"
         for number, data in self._ask(sql, grouping, LOG, after, upto):
@@ -272,7 +271,7 @@ class Groups:
                 )  # fmt: skip
 
     def dissolve(self, grouping: int) -> None:
-        """Have what waits in a group's pages as rows, and its members in no group."""
+        """Turn what waits in a group's pages into rows, and remove the group."""
         subscriptions, pruned = self._members(grouping)
         counts: dict[int, int] = {}
         for source, data in self._ask("SELECT source, data FROM pages WHERE grouping = ?", grouping):
@@ -295,23 +294,23 @@ class Groups:
         self._ask("UPDATE marks SET grouped = grouped + 1")
 
     def waiting_at_most(self, subscription: Any) -> int:
-        """In pages; quickly."""
+        """Returns an upper bound of how many wait in pages, without reading them."""
         sql = "SELECT sum(most) FROM groupings WHERE number IN (SELECT grouping FROM members WHERE subscription = ?)"
         return int(self._ask(sql, subscription)[0][0] or 0)
 
     def more_waiting(self, subscription: Any, count: int) -> None:
-        """So many rows were added for a subscription that may be a member."""
+        """Note that rows were added for a subscription that may be a member."""
         sql = (
             "UPDATE groupings SET most = most + ? WHERE number IN (SELECT grouping FROM members WHERE subscription = ?)"
         )
         self._ask(sql, count, subscription)
 
     def told(self) -> set[int]:
-        """The subscriptions, of those that are numbers, for which something waits in a page."""
+        """Returns the subscriptions with a number for which something waits in a page."""
         return {subscription for _, subscription in self.pairs() if isinstance(subscription, int)}
 
     def most_waiting(self, grouping: int) -> int:
-        """How many wait for one member, counted."""
+        """Counts how many wait for the member with the most."""
         subscriptions, _ = self._members(grouping)
         most = 0
         for subscription in subscriptions.values():
@@ -320,13 +319,13 @@ class Groups:
         return most
 
     def bound(self) -> None:
-        """Count anew what waits in every group: the file has mailboxes from now on."""
+        """Count what waits in every group: the file has mailboxes from now on."""
         for (number,) in self._ask("SELECT number FROM groupings"):
             self._ask("UPDATE groupings SET most = ? WHERE number = ?", self.most_waiting(number), number)
 
 
 def _alive(positions: Positions, pruned: npt.NDArray[np.int64], source: str) -> npt.NDArray[np.bool_]:
-    """What waits: only positions of the log are acknowledged, and for who is gone nothing waits."""
+    """Which notifications wait: only positions of the log are acknowledged, and nothing waits for deleted ones."""
     return np.asarray(positions > (pruned if source == LOG else np.where(pruned == _LAST, _LAST, -1)))
 
 
@@ -342,7 +341,7 @@ def _alive(positions: Positions, pruned: npt.NDArray[np.int64], source: str) -> 
 
 
 def encode(positions: Positions, members: Members) -> bytes:
-    """A page of notifications: ascending by position, then by member, none twice."""
+    """Returns a page of notifications, which ascend by position, then by member, without duplicates."""
     starts = np.flatnonzero(np.diff(positions, prepend=positions[0] - 1))
     counts = np.diff(starts, append=len(positions))
     steps = np.diff(positions[starts], prepend=positions[0])
@@ -355,7 +354,7 @@ def encode(positions: Positions, members: Members) -> bytes:
 
 
 def decode(page: bytes) -> tuple[Positions, Members]:
-    """The position and the member of every notification, in their order."""
+    """Returns the position and the member of every notification, in order."""
     kind, first, events, count, *widths = _HEADER.unpack_from(page)
     body = page[_HEADER.size :] if kind == _RAW else zlib.decompress(page[_HEADER.size :])
     columns, at = [], 0

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from tidings.store.mailboxes.mailbox_grouping import LOG, Groups, Members, Positions, Row, encode
 
-LOADS_KEPT = 256  # of which `woken` knows whose mailboxes they filled
-MAX_WOKEN = 10_000  # subscriptions of one load that are noted one by one; where there are more, all are woken
+LOADS_KEPT = 256  # for which `woken` knows whose mailboxes they filled
+MAX_WOKEN = 10_000  # subscriptions of one load that are noted one by one; if there are more, all are woken
 # Bytes of a notification as a row of the file, as measured, and of a page of members beside its data: its row and the
 # entry of the index. What is written on the way, whole pages of SQLite's tree for a row each, is far more for rows.
 ROW_BYTES = 12
@@ -31,8 +31,8 @@ _INSERT = "INSERT OR IGNORE INTO notifications VALUES (?, ?, ?)"
 
 
 @dataclass(frozen=True, eq=False)
-class Matches:
-    """Matches in columns: who is told of what."""
+class LoadedMatches:
+    """The matches of a load in columns: which subscription gets which position."""
 
     ids: Any  # an Arrow array
     positions: Positions
@@ -43,8 +43,10 @@ class Matches:
         return len(self.positions)
 
     def rows(self, chosen: npt.NDArray[Any] | None = None) -> list[Row]:
-        """By subscription, as the tree of the file has them: in any other order SQLite, whose cache is small, would
-        write a page of the tree again for nearly every row."""
+        """Returns rows by subscription, in the order of the file's tree.
+
+        In any other order SQLite, whose cache is small, would write a page of the tree again for nearly every row.
+        """
         columns: dict[str, Any] = {"id": self.ids, "source": self.sources, "position": self.positions}
         table = pa.table(columns) if chosen is None else pa.table(columns).filter(pa.array(chosen))
         table = table.sort_by([("id", "ascending"), ("source", "ascending"), ("position", "ascending")])
@@ -52,20 +54,20 @@ class Matches:
         return list(zip(ids, [self.names[source] for source in sources], positions, strict=True))
 
 
-def matches_of(matches: pa.Table) -> Matches:
-    """From the columns `position`, `subscriptions` and where positions are not the log's `source`."""
+def matches_of(matches: pa.Table) -> LoadedMatches:
+    """Reads the columns `position`, `subscriptions` and, if positions are not the log's, `source`."""
     lists: Any = matches["subscriptions"].combine_chunks()
     parents = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
     positions = np.asarray(matches["position"].combine_chunks()).astype(np.int64)[parents]
     if "source" not in matches.column_names:
-        return Matches(pc.list_flatten(lists), positions, np.zeros(len(parents), np.int64), [LOG])
+        return LoadedMatches(pc.list_flatten(lists), positions, np.zeros(len(parents), np.int64), [LOG])
     encoded: Any = matches["source"].combine_chunks().dictionary_encode()
     numbers = np.asarray(encoded.indices).astype(np.int64)[parents]
-    return Matches(pc.list_flatten(lists), positions, numbers, encoded.dictionary.to_pylist())
+    return LoadedMatches(pc.list_flatten(lists), positions, numbers, encoded.dictionary.to_pylist())
 
 
 class PageFilling:
-    """One load: what goes to pages, and what is left for rows."""
+    """Divides one load: what goes to pages, and what is left for rows."""
 
     def __init__(self, groups: Groups, connection: apsw.Connection, room: int | None) -> None:
         self._groups = groups
@@ -76,12 +78,12 @@ class PageFilling:
         self._highest: dict[str, int] = dict(connection.execute("SELECT source, position FROM highest"))
         ((self._pruned,),) = list(connection.execute("SELECT pruned FROM marks"))
         self._reached: dict[str, int] = {}
-        self._parts: list[tuple[Matches, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._parts: list[tuple[LoadedMatches, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         self.added = 0
-        self.told: set[int] = set()  # numbers of the subscriptions that have something in a page
+        self.told: set[int] = set()  # numbers of the subscriptions that got something in a page
 
-    def rows_of(self, batch: Matches) -> list[Row]:
-        """What goes to rows at once; what may go to pages is kept until `finish`."""
+    def rows_of(self, batch: LoadedMatches) -> list[Row]:
+        """Returns what goes to rows at once; keeps what may go to pages until `finish`."""
         if not len(batch):
             return []
         last = np.full(len(batch.names), -1)
@@ -99,16 +101,16 @@ class PageFilling:
         if paged.any():
             chosen = np.flatnonzero(paged)
             ids = batch.ids.take(pa.array(chosen))
-            part = Matches(ids, batch.positions[chosen], batch.sources[chosen], batch.names)
+            part = LoadedMatches(ids, batch.positions[chosen], batch.sources[chosen], batch.names)
             self._parts.append((part, grouping[chosen], member[chosen]))
         rows = batch.rows(~paged)
-        if not fresh.all():  # positions come again: they may be in pages
+        if not fresh.all():  # loaded again: they may be in pages
             known = self._groups.among(batch.names, batch.positions[~fresh])
             rows = [row for row in rows if row not in known]
         return rows
 
     def finish(self) -> list[Row]:
-        """Write the pages; answers what is better kept in rows."""
+        """Write the pages; returns what is better kept in rows."""
         rows = self._write_pages() if self._parts else []
         self._connection.executemany(
             "INSERT INTO highest VALUES (?, ?) ON CONFLICT DO UPDATE SET position = max(position, excluded.position)",
@@ -150,7 +152,7 @@ class PageFilling:
                 continue
             first, last = int(positions[start]), int(positions[end - 1])
             page = group, names[int(sources[start])], first, last, end - start, data
-            self._connection.execute(sql, page)  # at once: what follows may count or dissolve the group
+            self._connection.execute(sql, page)  # at once: the next may count or dissolve the group
         self._connection.executemany(
             "UPDATE groupings SET most = ? WHERE number = ?", [(most, group) for group, most in crowded.items()]
         )
@@ -158,10 +160,10 @@ class PageFilling:
         if pa.types.is_integer(ids.type):
             self.told.update(np.unique(np.asarray(ids)[order[~in_rows]]).tolist())
         chosen = np.flatnonzero(in_rows)
-        return Matches(ids.take(pa.array(order[chosen])), positions[chosen], sources[chosen], names).rows()
+        return LoadedMatches(ids.take(pa.array(order[chosen])), positions[chosen], sources[chosen], names).rows()
 
     def _has_room(self, group: int, members: Members, crowded: dict[int, int]) -> bool:
-        """Whether no member's mailbox can overflow; a group that has none is dissolved."""
+        """Whether no member's mailbox can overflow; if one can, the group is dissolved."""
         assert self._room is not None
         more = int(np.bincount(members).max())
         if group not in crowded:
@@ -180,7 +182,7 @@ class PageFilling:
 
 
 class UnboundedRows:
-    """Adds notifications within one transaction, each once."""
+    """Adds notifications to a file without mailboxes, each once."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -192,7 +194,7 @@ class UnboundedRows:
         self._added += self._connection.total_changes() - before
 
     def write_down(self) -> None:
-        """There is nothing to write beside the rows."""
+        """Nothing is counted."""
 
     def finish(self, told: set[int]) -> int:
         return self._added
@@ -235,7 +237,7 @@ class MailboxRows:
                 self._add_to_scarce(row)
 
     def _add_to_ample(self, rows: list[Row]) -> None:
-        """Rows whose mailboxes have room for all."""
+        """Add rows whose mailboxes have room for all."""
         before = self._connection.total_changes()
         self._connection.executemany(_INSERT, rows)
         added = self._connection.total_changes() - before
@@ -245,7 +247,7 @@ class MailboxRows:
             if added == len(rows):
                 mailbox.waiting += count
                 mailbox.changed = True
-            elif added and self._recount(subscription, mailbox):  # some were there before: a query has begun anew
+            elif added and self._recount(subscription, mailbox):  # some were there before: a query has begun again
                 mailbox.changed = True
 
     def _recount(self, subscription: Any, mailbox: _Mailbox) -> bool:
@@ -255,7 +257,7 @@ class MailboxRows:
         return mailbox.waiting != before
 
     def _add_to_scarce(self, row: Row) -> None:
-        """A row whose mailbox may be full: the first to come are in it, the others have overflowed."""
+        """Add a row whose mailbox may be full: the first rows enter it, the others overflow."""
         mailbox = self._mailboxes[row[0]]
         if (row[1] == LOG and row[2] <= mailbox.pruned) or self._is_known(row):
             return
@@ -287,7 +289,7 @@ class MailboxRows:
         return mailbox
 
     def write_down(self) -> None:
-        """How full mailboxes are now; what is added later is read from there."""
+        """Write down how full mailboxes are; what is added later is counted from there."""
         changed = [(subscription, mailbox) for subscription, mailbox in self._mailboxes.items() if mailbox.changed]
         if self._grouped:
             for subscription, mailbox in changed:
@@ -304,7 +306,7 @@ class MailboxRows:
         self._mailboxes.clear()
 
     def finish(self, told: set[int]) -> int:
-        """Leave word of whose mailboxes were filled, in pages too; answers how many notifications were new."""
+        """Note whose mailboxes were filled, in pages too; returns how many notifications were new."""
         self.write_down()
         numbers = sorted(self._woken | told)
         if numbers:

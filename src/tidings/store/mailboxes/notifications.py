@@ -1,18 +1,18 @@
-"""Who is told of what: the notifications that matching decided on, each exactly once.
+"""The notifications that matching decided on, each exactly once: which subscription gets which event.
 
     with Notifications("data/notifications.sqlite") as store:
         store.load(matches, query="…", batch=12, version=3, reached={LOG: 4711})
         store.positions_of("ada/commute")
 
-A notification is (source, position, subscription), and is there once however often it is loaded. A load is
-one transaction: its notifications, and how far the query that decided on them has come. So what is in the
-file and what the query knows of it never differ by more than the batch that was under way.
+A notification is (source, position, subscription), and is there once however often it is loaded. A load is one
+transaction: its notifications, and how far its query has come. So the file and the query never differ by more than the
+batch that was under way.
 
-Subscriptions that ask for similar things can be made groups, of which a load writes pages: see `grouped`.
+Similar subscriptions can form groups, for which a load writes pages: see `mailbox_grouping`.
 
-A file may have bounded mailboxes, one for each subscription: what finds its mailbox full is noted as
-overflowed, and is lost to nobody. What a subscriber has acknowledged is pruned, and does not come back
-when its batch is loaded again. A load leaves word of whose mailboxes it filled, for those who deliver.
+A file may have bounded mailboxes, one for each subscription: a notification that finds its mailbox full is noted as
+overflowed, and can still be read. What a subscriber has acknowledged is pruned, and does not come back when its batch
+is loaded again. A load notes whose mailboxes it filled, so that delivery can look there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _TABLES = """
 
 
 class NotificationsError(TidingsError):
-    """A store of notifications that cannot be used, or a load that contradicts an earlier one."""
+    """A file of notifications that cannot be used, or a load that contradicts an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ class Overflowed:
 class Notifications(SqliteFile):
     """The notifications in a file. Any number read it; one process loads at a time.
 
-    With `max_waiting` the file has mailboxes with room for so many from now on, whoever loads; without, it stays
-    as it is, and a new file has none: what is loaded is kept.
+    With `max_waiting`, the file has mailboxes with room for this many from now on, for all loads; without it, the file
+    stays as it is, and a new one keeps all that is loaded.
     """
 
-    kind, described = "notifications", "store of notifications"
+    kind, described = "notifications", "file of notifications"
     application, format, tables = 0x54444E54, MAILBOXES, _TABLES + TABLES
     error = busy_error = NotificationsError
 
@@ -119,11 +119,11 @@ class Notifications(SqliteFile):
     def load(
         self, matches: Iterable[pa.Table], *, query: str, batch: int, version: int, reached: Mapping[str, int]
     ) -> int:
-        """Add the notifications of one micro-batch, and say how far its query has come; answers how many were new.
+        """Add the notifications of one micro-batch, and note how far its query has come; returns how many were new.
 
-        `matches` has the columns `position`, `subscriptions` (a list of ids) and where positions are
-        not the log's `source`. A batch that was loaded before changes nothing, and has to be of the
-        same version: else its events would have met other subscriptions than the first time.
+        `matches` has the columns `position`, `subscriptions` (a list of ids) and, if positions are not the log's,
+        `source`. A batch that was loaded before changes nothing, and has to be of the same version: otherwise its
+        events would have met other subscriptions than the first time.
         """
         with self._writing():
             earlier = self._ask("SELECT version FROM batches WHERE query = ? AND batch = ?", query, batch)
@@ -141,10 +141,10 @@ class Notifications(SqliteFile):
             rows.write_down()
             rows.add(pages.finish())
             added = rows.finish(pages.told) + pages.added
-            self._say(query, batch, version, added, reached)
+            self._note(query, batch, version, added, reached)
         return added
 
-    def _say(self, query: str, batch: int, version: int, added: int, reached: Mapping[str, int]) -> None:
+    def _note(self, query: str, batch: int, version: int, added: int, reached: Mapping[str, int]) -> None:
         now = time.time_ns() // 1000
         self._ask("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?)", query, batch, version, now, added)
         self._ask("DELETE FROM batches WHERE query = ? AND batch <= ?", query, batch - BATCHES_KEPT)
@@ -156,34 +156,34 @@ class Notifications(SqliteFile):
             )  # fmt: skip
 
     def batches(self, query: str) -> list[Batch]:
-        """The last loads of a query, the oldest first."""
+        """Returns the last loads of a query, the oldest first."""
         rows = self._ask(
             "SELECT batch, version, time, notifications FROM batches WHERE query = ? ORDER BY batch", query
         )
         return [Batch(*row) for row in rows]
 
     def last_batch(self, query: str) -> int | None:
-        """The number of a query's last load."""
+        """Returns the number of a query's last load; None if it has none."""
         found: int | None = self._ask("SELECT max(batch) FROM batches WHERE query = ?", query)[0][0]
         return found
 
     def queries(self) -> list[str]:
-        """The queries that have loaded anything, but for those over history, which follow nothing."""
+        """Returns the queries that have loaded anything, without replays of the past."""
         rows = self._ask("SELECT DISTINCT query FROM batches")
         return [query for (query,) in rows if not query.startswith(REPLAY)]
 
     def reached(self, query: str) -> dict[str, int]:
-        """Of each source the position up to which a query has come: it and all before are done."""
+        """Returns, by source, the last position that a query has matched, with all before it."""
         return dict(self._ask("SELECT source, position FROM reached WHERE query = ?", query))
 
     def resume(self) -> int:
-        """The log's position after the last one that any query has come to."""
+        """Returns the position of the log after the last one that any query has matched."""
         return 1 + max((self.reached(query).get(LOG, -1) for query in self.queries()), default=-1)
 
     def group(self, groups: Iterable[Sequence[str | int]]) -> int:
-        """Have these subscriptions in groups from now on, each in one, and others in none; answers how many there are.
+        """Put these subscriptions into groups from now on, each in one, and others in none; returns how many there are.
 
-        Members of a group should be alike, so that an event for one is for many: a few hundred, 65,536 at most.
+        Members of a group should be similar, so that an event for one is for many: a few hundred, 65,536 at most.
         """
         with self._writing():
             return self._groups.make(groups)
@@ -195,14 +195,14 @@ class Notifications(SqliteFile):
             return self._groups.count
 
     def groups_of(self, subscriptions: Any) -> Any:
-        """The number of the group that each of an array of subscriptions is written to; −1 for none."""
+        """Returns the number of the group that each of an array of subscriptions is written to; −1 for none."""
         with self._reading():
             return self._groups.known.find(subscriptions)[0]
 
     def positions_of(
         self, subscription: str | int, *, after: int = -1, before: int = _LAST, source: str = LOG, limit: int = -1
     ) -> list[int]:
-        """Positions of the events that a subscription is to be told of, in their order."""
+        """Returns the positions of the events that wait for a subscription, in order."""
         sql = (
             "SELECT position FROM notifications WHERE subscription = ? AND source = ? AND position > ? "
             "AND position < ? ORDER BY position LIMIT ?"
@@ -215,7 +215,7 @@ class Notifications(SqliteFile):
         return sorted([*rows, *paged])[: None if limit < 0 else limit]
 
     def waiting(self, subscription: str | int) -> int:
-        """How many notifications a mailbox holds."""
+        """Returns how many notifications a mailbox holds."""
         with self._reading():
             if self.max_waiting is None:
                 return 0
@@ -225,7 +225,7 @@ class Notifications(SqliteFile):
     def overflowed(
         self, subscription: str | int, *, after: int = -1, before: int = _LAST, limit: int = -1
     ) -> list[Overflowed]:
-        """The events of the log that found a mailbox full, in their order."""
+        """Returns the events of the log that found a mailbox full, in order."""
         rows = self._ask(
             "SELECT position, time FROM overflowed WHERE subscription = ? AND source = ? AND position > ? "
             "AND position < ? ORDER BY position LIMIT ?",
@@ -234,9 +234,9 @@ class Notifications(SqliteFile):
         return [Overflowed(*row) for row in rows]
 
     def woken(self, after: int) -> tuple[int, list[int]]:
-        """The subscriptions, of those that are numbers, which got something since a load; and the last load's number.
+        """Returns the last load's number, and the subscriptions with a number that got something since a load.
 
-        Too many, or since a load that is long past or was of another file: all that have something waiting.
+        If these are too many, or the load is long past or of another file: all that have something waiting.
         """
         with self._reading():
             found = self._ask("SELECT min(number), max(number) FROM loads")
@@ -255,7 +255,7 @@ class Notifications(SqliteFile):
             return last, sorted({number for (number,) in rows} | self._groups.told())
 
     def prune(self, acknowledged: Mapping[int, int]) -> int:
-        """Remove of each subscription what it has acknowledged: the log's positions up to one. Answers how many."""
+        """Remove what subscriptions have acknowledged, each up to a position of the log; returns how many."""
         removed = 0
         with self._writing():
             if self.max_waiting is None:
@@ -282,7 +282,7 @@ class Notifications(SqliteFile):
             return removed + self._groups.prune(marks)
 
     def forget(self, subscriptions: Iterable[int]) -> None:
-        """Remove the mailboxes of subscriptions that are no more, and what overflowed them."""
+        """Remove the mailboxes of deleted subscriptions, and what overflowed them."""
         with self._writing():
             gone = list(subscriptions)
             for subscription in gone:
@@ -291,13 +291,13 @@ class Notifications(SqliteFile):
             self._groups.forget(gone)
 
     def forget_before(self, position: int) -> int:
-        """Remove what overflowed at positions that the log has no more; answers how many."""
+        """Remove what overflowed at positions that the log has removed; returns how many."""
         with self._writing():
             self._ask("DELETE FROM overflowed WHERE source = ? AND position < ?", LOG, position)
             return self._connection.changes()
 
     def pairs(self) -> Iterator[tuple[int, str | int]]:
-        """Every notification as (position, subscription), for whoever wants to compare."""
+        """Yields every notification as (position, subscription)."""
         rows: Iterator[Any] = self._connection.execute("SELECT position, subscription FROM notifications")
         yield from rows
         yield from self._groups.pairs()

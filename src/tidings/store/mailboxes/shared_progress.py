@@ -1,7 +1,7 @@
-"""How far a stream has come that many domains share.
+"""How far the stream has come that small domains share.
 
-The mailboxes of each domain are a file of their own, which a micro-batch touches only if it has matches for it. So
-what a batch did is noted here, after all mailboxes have it: every event before `resume` is in them.
+Each domain has its own file of mailboxes, which a micro-batch touches only if it has matches for it. So each batch is
+noted here after all mailboxes have it: every event before `resume` is in them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Work(NamedTuple):
     seconds: float = 0.0  # that it took
 
     def over(self, seconds: float) -> Pace:
-        """This much in so long."""
+        """Returns the pace of this work over some seconds."""
         return Pace(self.events / seconds, self.seconds / seconds)
 
 
@@ -56,7 +56,7 @@ class SharedProgress(SqliteFile):
         with self._writing():
             before = self.last_batch(query)
             if before is not None and before >= batch:
-                return  # it is run again
+                return  # the batch was run again
             self._ask(
                 "INSERT INTO batches VALUES (?1, ?2) ON CONFLICT DO UPDATE SET batch = excluded.batch", query, batch
             )
@@ -70,7 +70,7 @@ class SharedProgress(SqliteFile):
                 )  # fmt: skip
 
     def last_batch(self, query: str) -> int | None:
-        """The number of the last batch of a query that is in all mailboxes."""
+        """Returns the number of the last batch of a query that is in all mailboxes."""
         found = self._ask("SELECT batch FROM batches WHERE query = ?", query)
         return int(found[0][0]) if found else None
 
@@ -80,5 +80,5 @@ class SharedProgress(SqliteFile):
         return int(self._ask("SELECT position FROM resume")[0][0])
 
     def work(self) -> dict[str, Work]:
-        """What was done for each domain, ever."""
+        """Returns what was done for each domain since the file was made."""
         return {domain: Work(*done) for domain, *done in self._ask("SELECT domain, events, seconds FROM work")}

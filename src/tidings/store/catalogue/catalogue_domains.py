@@ -26,7 +26,7 @@ _find = sa.select(domains).where(_one)
 _change = sa.update(domains).where(_one)
 
 
-class Domains:
+class CatalogueDomains:
     """The domains of the catalogue."""
 
     _database: Database

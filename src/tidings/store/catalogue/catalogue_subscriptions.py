@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
+from tidings.store.catalogue.catalogue_filters import COLUMNS, end_filters, rows_of, touch_domains
 from tidings.store.catalogue.database import (
     CatalogueConflictError,
     CatalogueError,
@@ -26,7 +27,6 @@ from tidings.store.catalogue.database import (
     plain,
     random_id,
 )
-from tidings.store.catalogue.filter_table import COLUMNS, end_filters, rows_of, touch_domains
 from tidings.store.catalogue.rows import (
     DELIVERIES,
     SELECTIONS,
@@ -83,7 +83,7 @@ _state = sa.case(
 )
 
 
-class Subscriptions:
+class CatalogueSubscriptions:
     """The part of the catalogue that knows subscriptions."""
 
     _database: Database
@@ -200,7 +200,7 @@ class Subscriptions:
         return True
 
     def expired(self, now: int, *, limit: int = _EXPIRED_AT_ONCE) -> Sequence[SubscriptionRow]:
-        """Subscriptions of all tenants that are to end at this time or before, and have not yet: the sweeper's work."""
+        """Returns subscriptions of all tenants whose time has come by now, and that have not ended yet."""
         wanted = sa.select(*_columns).where(_live, _c.ended.is_(None), _c.expires <= now)
         with self._database.reading(ALL_TENANTS) as connection:
             found = connection.execute(wanted.order_by(_c.expires).limit(limit)).mappings().all()

@@ -13,8 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from tidings.store.catalogue.catalogue_domains import check_name
 from tidings.store.catalogue.database import Database, can_be_kept, now, plain, random_id
-from tidings.store.catalogue.domain_table import check_name
 from tidings.store.catalogue.rows import JobRow
 from tidings.store.catalogue.schema import ALL_TENANTS, jobs, subscriptions
 
@@ -23,7 +23,7 @@ REPLAY = "replay"  # the kind of job that a subscription with a start in the pas
 _columns = [jobs.c[name] for name in JobRow.__dataclass_fields__]
 
 
-class Jobs:
+class CatalogueJobs:
     """The jobs of the catalogue."""
 
     _database: Database

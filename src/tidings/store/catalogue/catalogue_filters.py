@@ -20,8 +20,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from tidings.store.catalogue.catalogue_jobs import REPLAY, insert_job
 from tidings.store.catalogue.database import CatalogueMissingError, Database, in_parts, next_revision, now
-from tidings.store.catalogue.job_queue import REPLAY, insert_job
 from tidings.store.catalogue.rows import FilterRow
 from tidings.store.catalogue.schema import ALL_TENANTS, domains, filters, subscriptions
 
@@ -74,7 +74,7 @@ _needed = _of_domain.where(
 ).order_by(filters.c.number)
 
 
-class Filters:
+class CatalogueFilters:
     """The filters of the catalogue and their validity."""
 
     _database: Database
