@@ -1,14 +1,22 @@
-"""Content-based publish/subscribe: events meet the filters that ask for them.
+"""Content-based publish/subscribe: every event meets the subscriptions whose filter it satisfies.
 
-model      domains, events, subscriptions, and filters (Spark SQL WHERE clauses)
+model      domains, attributes, events, subscriptions
+filter     Spark SQL WHERE clauses: text, tree, meaning, normal form
+xml        documents, feeds, and paths over them
 matching   the exact matcher, and why an event matched or did not
-client     publish and subscribe over HTTP
-service    the gateway and the Spark driver behind it
-pipeline   matching on Spark, batch and stream
+kernels    how inner loops are compiled to machine code
+systems    five published systems: where events and subscriptions meet
+simulator  the systems as networks that fail on purpose
 store      the log, the catalogue, the mailboxes
-testing    oracles, generators and workloads, for testing against
+pipeline   matching on Spark, batch and stream
+service    the gateway and the Spark driver behind it
+client     publish and subscribe over HTTP
+testing    oracles, generators and workloads for your own tests
 demo       real flights against a few thousand subscriptions
+commands   what each command does
 cli        the command `tidings`
+errors     what can go wrong, by who can correct it
+extras     optional dependencies, and the error if one is missing
 """
 
 from importlib import import_module

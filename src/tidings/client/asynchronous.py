@@ -25,7 +25,7 @@ from tidings.client.calls import (
     Start,
 )
 from tidings.client.connection_settings import ConnectionSettings, Retries
-from tidings.client.flows import Flow, Flows, Give, Lost, Open, Read, Send, Sleep, Step
+from tidings.client.flows import Flow, Flows, Give, LostResponse, Open, Read, SendCall, Sleep, Step
 from tidings.client.transport import STREAM_SECONDS, losses, options, request_of, response_of
 
 T = TypeVar("T")
@@ -231,12 +231,12 @@ class AsyncClient:
             if opened is not None:
                 await opened.aclose()
 
-    async def _carry_out(self, step: Step) -> responses.Response | Lost | None:
+    async def _carry_out(self, step: Step) -> responses.Response | LostResponse | None:
         match step:
             case Sleep(seconds):
                 await self._sleep(seconds)
                 return None
-            case Send(call):
+            case SendCall(call):
                 with losses() as lost:
                     response = await self._http.send(request_of(self._http, call, self._timeout))
                 return lost[0] if lost else response_of(response, response.content)

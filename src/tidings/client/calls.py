@@ -56,7 +56,7 @@ KEEP = Keep.KEEP
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
+class ServiceCall(Generic[T]):
     """One request, and whether it may be sent again after its response was lost."""
 
     method: str
@@ -69,7 +69,7 @@ class Call(Generic[T]):
     repeatable: bool = True
     seconds: float = 0.0  # that the service may take on purpose, as a long poll does
     done_already: int | None = None  # the status of a repeat whose first attempt was done after all
-    then: Call[T] | None = None  # the request that then brings the response
+    then: ServiceCall[T] | None = None  # the request that then brings the response
     accepts: frozenset[int] = frozenset()  # statuses besides 2xx that are no errors
 
 
@@ -129,38 +129,38 @@ def timestamp(moment: dt.datetime) -> str:
 # ---------------------------------------------------------------------- domains
 
 
-def put_domain(name: str, form: DomainForm) -> Call[responses.DomainState]:
+def put_domain(name: str, form: DomainForm) -> ServiceCall[responses.DomainState]:
     if isinstance(form, Domain):
         form = form.to_dict()
     if not isinstance(form, Mapping):
         form = {"attributes": [one.to_dict() if isinstance(one, Attribute) else dict(one) for one in form]}
     body = {key: value for key, value in form.items() if key != "name"}  # the path has it
-    return Call("PUT", f"/v1/domains/{_part(name)}", responses.read_domain, body=_json(body))
+    return ServiceCall("PUT", f"/v1/domains/{_part(name)}", responses.read_domain, body=_json(body))
 
 
-def domain(name: str) -> Call[responses.DomainState]:
-    return Call("GET", f"/v1/domains/{_part(name)}", responses.read_domain)
+def domain(name: str) -> ServiceCall[responses.DomainState]:
+    return ServiceCall("GET", f"/v1/domains/{_part(name)}", responses.read_domain)
 
 
-def domains() -> Call[list[responses.DomainState]]:
-    return Call("GET", "/v1/domains", lambda response: list(map(responses.domain_of, response.json["domains"])))
+def domains() -> ServiceCall[list[responses.DomainState]]:
+    return ServiceCall("GET", "/v1/domains", lambda response: list(map(responses.domain_of, response.json["domains"])))
 
 
-def delete_domain(name: str) -> Call[None]:
-    return Call("DELETE", f"/v1/domains/{_part(name)}", responses.read_nothing, done_already=404)
+def delete_domain(name: str) -> ServiceCall[None]:
+    return ServiceCall("DELETE", f"/v1/domains/{_part(name)}", responses.read_nothing, done_already=404)
 
 
 # ---------------------------------------------------------------------- events
 
 
-def publish(domain: str, body: bytes, *, many: bool) -> Call[list[int]]:
+def publish(domain: str, body: bytes, *, many: bool) -> ServiceCall[list[int]]:
     path = f"/v1/domains/{_part(domain)}/events"
     kind = MANY_EVENTS if many else ONE_EVENT
-    return Call("POST", path, responses.read_positions, body=body, content_type=kind)
+    return ServiceCall("POST", path, responses.read_positions, body=body, content_type=kind)
 
 
-def matches(position: int) -> Call[responses.EventMatches]:
-    return Call("GET", f"/v1/events/{position:d}/matches", responses.read_event_matches)
+def matches(position: int) -> ServiceCall[responses.EventMatches]:
+    return ServiceCall("GET", f"/v1/events/{position:d}/matches", responses.read_event_matches)
 
 
 # ---------------------------------------------------------------------- subscriptions
@@ -203,7 +203,7 @@ def delivery_body(mode: Mode, url: str | None, secret: str | None) -> dict[str, 
     return {key: value for key, value in given.items() if value is not None}
 
 
-def create(body: dict[str, Any]) -> Call[responses.SubscriptionState]:
+def create(body: dict[str, Any]) -> ServiceCall[responses.SubscriptionState]:
     """Creates a subscription with an id from here, so that the service answers a repeat with 409.
 
     A webhook's secret comes from here too: the service shows one of its own only once, and that response may be lost.
@@ -213,22 +213,22 @@ def create(body: dict[str, Any]) -> Call[responses.SubscriptionState]:
     if delivery["mode"] == "webhook":
         delivery = body["delivery"] = {"secret": new_secret(), **delivery}
     read = partial(responses.read_subscription, secret=delivery.get("secret"))
-    there = Call("GET", _subscription(body["id"]), read)
-    return Call("POST", "/v1/subscriptions", read, body=_json(body), done_already=409, then=there)
+    there = ServiceCall("GET", _subscription(body["id"]), read)
+    return ServiceCall("POST", "/v1/subscriptions", read, body=_json(body), done_already=409, then=there)
 
 
-def replace(id: str, body: dict[str, Any]) -> Call[responses.SubscriptionState]:
-    return Call("PUT", _subscription(id), responses.read_subscription, body=_json(body))
+def replace(id: str, body: dict[str, Any]) -> ServiceCall[responses.SubscriptionState]:
+    return ServiceCall("PUT", _subscription(id), responses.read_subscription, body=_json(body))
 
 
-def subscription(id: str) -> Call[responses.SubscriptionState]:
-    return Call("GET", _subscription(id), responses.read_subscription)
+def subscription(id: str) -> ServiceCall[responses.SubscriptionState]:
+    return ServiceCall("GET", _subscription(id), responses.read_subscription)
 
 
 def change(
     id: str, *, filter: str | None = None, delivery: dict[str, str] | None = None, paused: bool | None = None,
     expires: Expiry | Keep = KEEP, labels: Mapping[str, str | None] | None = None, select: Selection | None = None,
-) -> Call[responses.SubscriptionState]:  # fmt: skip
+) -> ServiceCall[responses.SubscriptionState]:  # fmt: skip
     given: dict[str, Any] = {"filter": filter, "delivery": delivery, "paused": paused, "labels": labels}
     given["select"] = select
     patch = {key: value for key, value in given.items() if value is not None}
@@ -236,45 +236,47 @@ def change(
         patch["expires"] = None if expires is None else _expiry(expires)
     if not patch:
         raise ValueError("a change changes something: give filter, select, delivery, paused, expires or labels")
-    return Call("PATCH", _subscription(id), responses.read_subscription, body=_json(patch), content_type=MERGE_PATCH)
+    return ServiceCall(
+        "PATCH", _subscription(id), responses.read_subscription, body=_json(patch), content_type=MERGE_PATCH
+    )
 
 
-def delete(id: str) -> Call[None]:
-    return Call("DELETE", _subscription(id), responses.read_nothing, done_already=404)
+def delete(id: str) -> ServiceCall[None]:
+    return ServiceCall("DELETE", _subscription(id), responses.read_nothing, done_already=404)
 
 
-def page_of_subscriptions(after: str | None, limit: int, **wanted: str | None) -> Call[dict[str, Any]]:
+def page_of_subscriptions(after: str | None, limit: int, **wanted: str | None) -> ServiceCall[dict[str, Any]]:
     query = {key: value for key, value in wanted.items() if value is not None} | {"limit": str(limit)}
-    return Call("GET", "/v1/subscriptions", lambda response: response.json, query=query | _after(after))
+    return ServiceCall("GET", "/v1/subscriptions", lambda response: response.json, query=query | _after(after))
 
 
 # ---------------------------------------------------------------------- delivery
 
 
-def pull(id: str, *, limit: int, wait: float) -> Call[responses.Pulled]:
+def pull(id: str, *, limit: int, wait: float) -> ServiceCall[responses.Pulled]:
     query = {"limit": str(limit), "wait": f"{wait:g}"}
-    return Call("GET", f"{_subscription(id)}/notifications", responses.read_pulled, query=query, seconds=wait)
+    return ServiceCall("GET", f"{_subscription(id)}/notifications", responses.read_pulled, query=query, seconds=wait)
 
 
-def ack(id: str, cursor: str) -> Call[None]:
-    return Call("POST", f"{_subscription(id)}/ack", responses.read_nothing, body=_json({"cursor": cursor}))
+def ack(id: str, cursor: str) -> ServiceCall[None]:
+    return ServiceCall("POST", f"{_subscription(id)}/ack", responses.read_nothing, body=_json({"cursor": cursor}))
 
 
-def open_stream(id: str, last_id: str) -> Call[None]:
+def open_stream(id: str, last_id: str) -> ServiceCall[None]:
     headers = {"accept": "text/event-stream", "cache-control": "no-store"}
     if last_id:
         headers["last-event-id"] = last_id
-    return Call("GET", f"{_subscription(id)}/stream", responses.read_nothing, headers=headers)
+    return ServiceCall("GET", f"{_subscription(id)}/stream", responses.read_nothing, headers=headers)
 
 
-def page_of_dead_letters(id: str, after: str | None, limit: int) -> Call[dict[str, Any]]:
+def page_of_dead_letters(id: str, after: str | None, limit: int) -> ServiceCall[dict[str, Any]]:
     query = {"limit": str(limit)} | _after(after)
-    return Call("GET", f"{_subscription(id)}/dead-letters", lambda response: response.json, query=query)
+    return ServiceCall("GET", f"{_subscription(id)}/dead-letters", lambda response: response.json, query=query)
 
 
-def redrive(id: str, positions: Iterable[int] | None) -> Call[Any]:
+def redrive(id: str, positions: Iterable[int] | None) -> ServiceCall[Any]:
     body = {} if positions is None else {"positions": list(positions)}
-    return Call(
+    return ServiceCall(
         "POST", f"{_subscription(id)}/dead-letters:redrive", lambda response: response.json if response.body else None,
         body=_json(body),
     )  # fmt: skip
@@ -283,34 +285,36 @@ def redrive(id: str, positions: Iterable[int] | None) -> Call[Any]:
 # ---------------------------------------------------------------------- filters
 
 
-def test_filter(domain: str, filter: str, body: str) -> Call[responses.FilterTest]:
+def test_filter(domain: str, filter: str, body: str) -> ServiceCall[responses.FilterTest]:
     """`body` is the event's JSON, whose numbers are exact."""
     head = json.dumps({"domain": domain, "filter": filter}, ensure_ascii=False)
-    return Call("POST", "/v1/filters:test", responses.read_filter_test, body=f'{head[:-1]},"event":{body}}}'.encode())
+    return ServiceCall(
+        "POST", "/v1/filters:test", responses.read_filter_test, body=f'{head[:-1]},"event":{body}}}'.encode()
+    )
 
 
 def backtest(
     domain: str, filter: str, *, start: int | dt.datetime | None, end: int | dt.datetime | None, compare: str | None
-) -> Call[Response]:
+) -> ServiceCall[Response]:
     body: dict[str, Any] = {"domain": domain, "filter": filter}
     for name, place in (("from", start), ("to", end)):
         if place is not None:
             body[name] = timestamp(place) if isinstance(place, dt.datetime) else place
     if compare is not None:
         body["compare"] = compare
-    return Call("POST", "/v1/filters:backtest", lambda response: response, body=_json(body), seconds=30.0)
+    return ServiceCall("POST", "/v1/filters:backtest", lambda response: response, body=_json(body), seconds=30.0)
 
 
-def follow(location: str) -> Call[Response]:
-    return Call("GET", location, lambda response: response, seconds=30.0)
+def follow(location: str) -> ServiceCall[Response]:
+    return ServiceCall("GET", location, lambda response: response, seconds=30.0)
 
 
 # ---------------------------------------------------------------------- the service
 
 
-def health() -> Call[responses.Health]:
+def health() -> ServiceCall[responses.Health]:
     """503 is no error here: it says what is wrong."""
-    return Call("GET", "/v1/health", responses.read_health, accepts=frozenset({503}))
+    return ServiceCall("GET", "/v1/health", responses.read_health, accepts=frozenset({503}))
 
 
 def _subscription(id: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from tidings.client import calls, responses
-from tidings.client.calls import Batch, Call, Event, batches, one_body
+from tidings.client.calls import Batch, Event, ServiceCall, batches, one_body
 from tidings.client.connection_settings import BUSY, Retries
 from tidings.client.responses import Notification, Response, ServiceError, UnreachableError
 from tidings.client.server_sent import ServerSent, ServerSentParser
@@ -27,10 +27,10 @@ _GATEWAYS = frozenset({502, 504})  # of proxies in between, whose service may ha
 
 
 @dataclass(frozen=True)
-class Send:
-    """Send a request; the reply is an `Response`, or `Lost`."""
+class SendCall:
+    """SendCall a request; the reply is an `Response`, or `LostResponse`."""
 
-    call: Call[Any]
+    call: ServiceCall[Any]
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,25 @@ class Give:
 
 @dataclass(frozen=True)
 class Open:
-    """Send a request and keep its response open; the reply is a `Response` without its body, or `Lost`."""
+    """SendCall a request and keep its response open; the reply is a `Response` without its body, or `LostResponse`."""
 
-    call: Call[Any]
+    call: ServiceCall[Any]
 
 
 @dataclass(frozen=True)
 class Read:
-    """Bytes of the open response; None at its end, or `Lost`."""
+    """Bytes of the open response; None at its end, or `LostResponse`."""
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostResponse:
     """No response, or not all of it; `sent` if the request may have arrived."""
 
     reason: str
     sent: bool
 
 
-Step: TypeAlias = Send | Sleep | Give | Open | Read
+Step: TypeAlias = SendCall | Sleep | Give | Open | Read
 Flow: TypeAlias = Generator[Step, Any, T]
 
 
@@ -79,14 +79,14 @@ class Flows:
     clock: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
 
-    def ask(self, call: Call[T]) -> Flow[T]:
+    def ask(self, call: ServiceCall[T]) -> Flow[T]:
         """One request, sent again while that is safe and there is time."""
         started = self.clock()
         attempt, maybe_done = 0, False
         while True:
             attempt += 1
-            reply = yield Send(call)
-            if isinstance(reply, Lost):
+            reply = yield SendCall(call)
+            if isinstance(reply, LostResponse):
                 error: ServiceError | UnreachableError = UnreachableError(self.url, reply.reason, sent=reply.sent)
                 again = call.repeatable or not reply.sent
                 maybe_done |= reply.sent
@@ -164,7 +164,10 @@ class Flows:
         )
 
     def _pages(
-        self, page: Callable[[str | None], Call[dict[str, Any]]], name: str, read: Callable[[dict[str, Any]], Any]
+        self,
+        page: Callable[[str | None], ServiceCall[dict[str, Any]]],
+        name: str,
+        read: Callable[[dict[str, Any]], Any],
     ) -> Flow[None]:
         after: str | None = None
         while True:
@@ -208,7 +211,7 @@ class Flows:
                 error: ServiceError | UnreachableError = refused
                 asked = refused.retry_after
             else:
-                piece: bytes | Lost | None = None if isinstance(reply, Response) else reply
+                piece: bytes | LostResponse | None = None if isinstance(reply, Response) else reply
                 if isinstance(reply, Response):
                     while isinstance(piece := (yield Read()), bytes):
                         since, attempt = self.clock(), 0  # it lives, if only by a comment
@@ -225,7 +228,7 @@ class Flows:
                             for cursor in dealt_with.cursors():
                                 yield from self._ack_if_there(id, cursor)
                             acked_at = self.clock()
-                reason = piece.reason if isinstance(piece, Lost) else "the stream ended"
+                reason = piece.reason if isinstance(piece, LostResponse) else "the stream ended"
                 error = UnreachableError(self.url, reason, sent=False)
                 asked = parser.retry_seconds
             pause = self._pause(max(1, attempt), since, asked)
@@ -246,7 +249,7 @@ class Flows:
     def test_filter(self, domain: str, filter: str, event: Event) -> Flow[responses.FilterTest]:
         return (yield from self.ask(calls.test_filter(domain, filter, texts_of([event])[0])))
 
-    def backtest(self, call: Call[Response]) -> Flow[responses.BacktestResult]:
+    def backtest(self, call: ServiceCall[Response]) -> Flow[responses.BacktestResult]:
         """Ask, and ask again where it is said to be found, until it is ready."""
         response = yield from self.ask(call)
         location = response.headers.get("location")

@@ -25,7 +25,7 @@ from tidings.client.calls import (
     Start,
 )
 from tidings.client.connection_settings import ConnectionSettings, Retries
-from tidings.client.flows import Flow, Flows, Give, Lost, Open, Read, Send, Sleep, Step
+from tidings.client.flows import Flow, Flows, Give, LostResponse, Open, Read, SendCall, Sleep, Step
 from tidings.client.transport import STREAM_SECONDS, losses, options, request_of, response_of
 
 T = TypeVar("T")
@@ -272,12 +272,12 @@ class Client:
             if opened is not None:
                 opened.close()
 
-    def _carry_out(self, step: Step) -> responses.Response | Lost | None:
+    def _carry_out(self, step: Step) -> responses.Response | LostResponse | None:
         match step:
             case Sleep(seconds):
                 self._sleep(seconds)
                 return None
-            case Send(call):
+            case SendCall(call):
                 with losses() as lost:
                     response = self._http.send(request_of(self._http, call, self._timeout))
                 return lost[0] if lost else response_of(response, response.content)

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx2
 
-from tidings.client.calls import Call
+from tidings.client.calls import ServiceCall
 from tidings.client.connection_settings import ConnectionSettings
-from tidings.client.flows import Lost
+from tidings.client.flows import LostResponse
 from tidings.client.responses import Response, ServiceError
 
 CONNECT_SECONDS = 5.0
@@ -36,7 +36,7 @@ def options(settings: ConnectionSettings, timeout: float, transport: Any) -> dic
     }
 
 
-def request_of(client: httpx2.Client | httpx2.AsyncClient, call: Call[Any], timeout: float) -> httpx2.Request:
+def request_of(client: httpx2.Client | httpx2.AsyncClient, call: ServiceCall[Any], timeout: float) -> httpx2.Request:
     headers = dict(call.headers)
     if call.body is not None:
         headers["content-type"] = call.content_type
@@ -51,13 +51,13 @@ def response_of(response: httpx2.Response, body: bytes) -> Response:
 
 
 @contextlib.contextmanager
-def losses() -> Iterator[list[Lost]]:
+def losses() -> Iterator[list[LostResponse]]:
     """Collects the loss, if the block has one, instead of raising."""
-    lost: list[Lost] = []
+    lost: list[LostResponse] = []
     try:
         yield lost
     except (httpx2.UnsupportedProtocol, httpx2.ProxyError, httpx2.LocalProtocolError) as error:
         raise ServiceError(0, "cannot ask", str(error)) from error
     except httpx2.TransportError as error:
         reason = str(error) or type(error).__name__
-        lost.append(Lost(reason, sent=not isinstance(error, _NEVER_SENT)))
+        lost.append(LostResponse(reason, sent=not isinstance(error, _NEVER_SENT)))

@@ -22,7 +22,7 @@ from rich.text import Text
 
 import tidings
 from tidings.demo.flights import in_a_line, load_flights
-from tidings.demo.people import Interest, interests
+from tidings.demo.people import FlightFilter, flight_filters
 from tidings.matching.explain.explanation import Explanation
 from tidings.model.infer import infer_domain
 
@@ -42,23 +42,23 @@ _NEXT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """What was matched, and how long each part took; `counts` are the matches of each interest."""
 
     flights: pa.Table
-    interests: list[Interest]
+    flight_filters: list[FlightFilter]
     matcher: tidings.Matcher
     starts: npt.NDArray[np.int64]  # event i is wanted by wanted[starts[i] : starts[i + 1]]
-    wanted: npt.NDArray[np.int64]  # positions in `interests`
+    wanted: npt.NDArray[np.int64]  # positions in `flight_filters`
     compile_seconds: float
     match_seconds: float
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
-        return np.bincount(self.wanted, minlength=len(self.interests))
+        return np.bincount(self.wanted, minlength=len(self.flight_filters))
 
-    def wanting(self, event: int) -> list[Interest]:
-        return [self.interests[i] for i in self.wanted[self.starts[event] : self.starts[event + 1]]]
+    def wanting(self, event: int) -> list[FlightFilter]:
+        return [self.flight_filters[i] for i in self.wanted[self.starts[event] : self.starts[event + 1]]]
 
     def events_of(self, interest: int) -> npt.NDArray[np.intp]:
         """The events that one interest matches."""
@@ -67,12 +67,12 @@ class Outcome:
 
 def run(
     console: Console, *, subscribers: int = SUBSCRIBERS, seed: int = SEED, own_filter: str | None = None
-) -> Outcome:
+) -> DemoOutcome:
     """Match the bundled flights and show what came of it; `own_filter` is one more, of the subscriber `you`."""
     flights = load_flights()
-    asked = interests(flights, subscribers, seed)
+    asked = flight_filters(flights, subscribers, seed)
     if own_filter is not None:
-        asked.append(Interest(YOU, "own", own_filter))
+        asked.append(FlightFilter(YOU, "own", own_filter))
     _show_loaded(console, flights, asked)
     outcome = match_flights(console, flights, asked)
     _show_rate(console, outcome)
@@ -83,7 +83,7 @@ def run(
     return outcome
 
 
-def match_flights(console: Console, flights: pa.Table, asked: list[Interest]) -> Outcome:
+def match_flights(console: Console, flights: pa.Table, asked: list[FlightFilter]) -> DemoOutcome:
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console) as progress:
         compiling = progress.add_task("compiling filters", total=None)
@@ -106,12 +106,12 @@ def match_flights(console: Console, flights: pa.Table, asked: list[Interest]) ->
             wanted.append(matches.slots[np.lexsort((matches.slots, matches.events))].astype(np.int64))
             progress.update(matching, advance=batch.num_rows)
         matched = time.perf_counter()
-    return Outcome(
+    return DemoOutcome(
         flights, asked, matcher, np.concatenate(starts), np.concatenate(wanted), compiled - started, matched - compiled
     )
 
 
-def _show_loaded(console: Console, flights: pa.Table, asked: list[Interest]) -> None:
+def _show_loaded(console: Console, flights: pa.Table, asked: list[FlightFilter]) -> None:
     cancelled = flights["dep_delay"].null_count
     console.print(
         f"[bold]Tidings[/]: an event and the subscriptions it satisfies meet.\n\n"
@@ -125,20 +125,20 @@ def _show_loaded(console: Console, flights: pa.Table, asked: list[Interest]) -> 
     console.print()
 
 
-def _show_rate(console: Console, outcome: Outcome) -> None:
+def _show_rate(console: Console, outcome: DemoOutcome) -> None:
     events, pairs = outcome.flights.num_rows, len(outcome.wanted)
     unmatched = int(np.count_nonzero(np.diff(outcome.starts) == 0))
     console.print(
-        f"\nMatched {events:,} flights × {len(outcome.interests):,} filters in {outcome.match_seconds:.1f} s, "
+        f"\nMatched {events:,} flights × {len(outcome.flight_filters):,} filters in {outcome.match_seconds:.1f} s, "
         f"after {outcome.compile_seconds:.1f} s of compiling:\n"
-        f"[bold]{events / outcome.match_seconds:,.0f} flights/s[/] against {len(outcome.interests):,} filters, "
+        f"[bold]{events / outcome.match_seconds:,.0f} flights/s[/] against {len(outcome.flight_filters):,} filters, "
         f"on this machine.\n"
         f"{pairs:,} matches, {pairs / events:.1f} a flight; nobody wanted {unmatched:,} flights.\n",
         highlight=False,
     )
 
 
-def _show_subscribers(console: Console, outcome: Outcome) -> None:
+def _show_subscribers(console: Console, outcome: DemoOutcome) -> None:
     table = _table("Who gets what")
     table.add_column("subscriber", no_wrap=True)
     table.add_column("filter", ratio=3)
@@ -146,24 +146,24 @@ def _show_subscribers(console: Console, outcome: Outcome) -> None:
     table.add_column("for example", ratio=2)
     counts = outcome.counts
     for interest in _shown_wishes(outcome):
-        position = outcome.interests.index(interest)
+        position = outcome.flight_filters.index(interest)
         example = _flight(outcome, int(outcome.events_of(position)[0])) if counts[position] else "none"
         name = interest.subscriber.split("@")[0]
         table.add_row(escape(name), escape(interest.filter), f"{counts[position]:,}", escape(example))
     console.print(table)
 
 
-def _shown_wishes(outcome: Outcome) -> list[Interest]:
+def _shown_wishes(outcome: DemoOutcome) -> list[FlightFilter]:
     """The subscriber with the most matches for each purpose, the greediest first; before them the user's own."""
     counts = outcome.counts
     best: dict[str, int] = {}
     for position in np.argsort(-counts, kind="stable"):
-        best.setdefault(outcome.interests[position].purpose, int(position))
+        best.setdefault(outcome.flight_filters[position].purpose, int(position))
     own = best.pop("own", None)
-    return [outcome.interests[position] for position in ([] if own is None else [own]) + list(best.values())]
+    return [outcome.flight_filters[position] for position in ([] if own is None else [own]) + list(best.values())]
 
 
-def _show_events(console: Console, outcome: Outcome) -> None:
+def _show_events(console: Console, outcome: DemoOutcome) -> None:
     table = _table("Who gets each of these")
     table.add_column("flight", ratio=3)
     table.add_column("goes to", ratio=4)
@@ -175,7 +175,7 @@ def _show_events(console: Console, outcome: Outcome) -> None:
     console.print(table)
 
 
-def _telling_events(outcome: Outcome) -> list[int]:
+def _telling_events(outcome: DemoOutcome) -> list[int]:
     """The latest flight, one cancelled in the blizzard, one that came in early, and one that nobody wanted."""
     takers = np.diff(outcome.starts)
     delay, day, arrival = (outcome.flights[name].to_numpy() for name in ("dep_delay", "day", "arr_delay"))
@@ -187,11 +187,11 @@ def _telling_events(outcome: Outcome) -> list[int]:
     ]
 
 
-def _latest(outcome: Outcome) -> int:
+def _latest(outcome: DemoOutcome) -> int:
     return int(np.nanargmax(outcome.flights["dep_delay"].to_numpy()))
 
 
-def _show_explanations(console: Console, outcome: Outcome) -> None:
+def _show_explanations(console: Console, outcome: DemoOutcome) -> None:
     """Why the latest flight goes to someone, and whom it nearly went to."""
     latest = _latest(outcome)
     record, wanting = _record(outcome, latest), outcome.wanting(latest)
@@ -219,16 +219,16 @@ def _show_next(console: Console) -> None:
         console.print(Text(f"    {command}"), soft_wrap=True)  # a line that is broken cannot be copied
 
 
-def _flight(outcome: Outcome, event: int) -> str:
+def _flight(outcome: DemoOutcome, event: int) -> str:
     return in_a_line(_record(outcome, event))
 
 
-def _record(outcome: Outcome, event: int) -> dict[str, Any]:
+def _record(outcome: DemoOutcome, event: int) -> dict[str, Any]:
     record: dict[str, Any] = outcome.flights.slice(event, 1).to_pylist()[0]
     return record
 
 
-def _one_of_each_purpose(asked: list[Interest]) -> list[Interest]:
+def _one_of_each_purpose(asked: list[FlightFilter]) -> list[FlightFilter]:
     return list({interest.purpose: interest for interest in reversed(asked)}.values())
 
 

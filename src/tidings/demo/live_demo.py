@@ -27,7 +27,7 @@ from rich.text import Text
 
 from tidings.client import Client, ServiceError
 from tidings.demo.flights import in_a_line, load_flights
-from tidings.demo.people import Interest, interests
+from tidings.demo.people import FlightFilter, flight_filters
 from tidings.errors import TidingsError
 from tidings.model.infer import infer_domain
 
@@ -50,7 +50,7 @@ DELAYS_KEPT = 2_000
 class Progress:
     """What has happened so far."""
 
-    shown: list[Interest]
+    shown: list[FlightFilter]
     subscribed: int = 0
     changed: int = 0
     positions: list[int] = field(default_factory=list)  # of the flights, in the order of their publication
@@ -74,7 +74,7 @@ class LiveDemo:
         self._client = client
         self._console = console
         self._flights = load_flights()
-        self._interests = interests(self._flights, subscribers, SEED)
+        self._interests = flight_filters(self._flights, subscribers, SEED)
         shown = list({one.purpose: one for one in reversed(self._interests)}.values())[::-1][:SHOWN]
         self.progress = Progress(shown)
         self._stopped = threading.Event()
@@ -124,7 +124,7 @@ class LiveDemo:
                 if done % 100 == 0:
                     line.update(f"subscribing: {done:,} of {len(self._interests):,}")
 
-    def _subscribe(self, one: Interest) -> None:
+    def _subscribe(self, one: FlightFilter) -> None:
         if self._stopped.is_set():
             return
         try:
@@ -159,7 +159,7 @@ class LiveDemo:
             self._subscribe(one)
             self.progress.changed += 1
 
-    def _receive(self, one: Interest) -> None:
+    def _receive(self, one: FlightFilter) -> None:
         id_ = id_of(one)
         received = self.progress.received.setdefault(id_, [])
         while not self._stopped.is_set():
@@ -193,7 +193,7 @@ class LiveDemo:
         return Group(Text.from_markup(head), table)
 
 
-def id_of(one: Interest) -> str:
+def id_of(one: FlightFilter) -> str:
     """The subscription's id; a slash would have to be quoted in URLs."""
     return one.id.replace("/", "-")
 

@@ -29,7 +29,7 @@ AIRPORTS = ("EWR", "JFK", "LGA")
 
 
 @dataclass(frozen=True, slots=True)
-class Interest:
+class FlightFilter:
     """Who wants which flights, and why, in a word."""
 
     subscriber: str
@@ -41,14 +41,14 @@ class Interest:
         return f"{self.subscriber.split('@')[0]}/{self.purpose}"
 
 
-def interests(flights: pa.Table, count: int, seed: int) -> list[Interest]:
-    """As many interests as asked for, each of another subscriber; the same seed gives the same ones."""
+def flight_filters(flights: pa.Table, count: int, seed: int) -> list[FlightFilter]:
+    """As many flight_filters as asked for, each of another subscriber; the same seed gives the same ones."""
     random = Random(seed)
     rows = flights.select(_DRAWN_FROM).to_pylist()
     people = _people(random)
     purposes = random.choices(list(_PURPOSES), weights=[weight for weight, _ in _PURPOSES.values()], k=count)
     return [
-        Interest(next(people), purpose, _PURPOSES[purpose][1](random, random.choice(rows), rows))
+        FlightFilter(next(people), purpose, _PURPOSES[purpose][1](random, random.choice(rows), rows))
         for purpose in purposes
     ]
 

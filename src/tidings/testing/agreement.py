@@ -45,7 +45,7 @@ class Disagreement:
 
 
 @dataclass
-class Tally:
+class AgreementTally:
     """Counts, and what was not as it should be."""
 
     filters: int = 0
@@ -57,15 +57,17 @@ class Tally:
     refused: int = 0  # filters that both refuse, or that are refused here before they raise in Spark
     disagreements: list[Disagreement] = field(default_factory=list)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: AgreementTally) -> None:
         for name in ("filters", "pairs", "true", "null", "raised", "listed", "refused"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.disagreements += other.disagreements
 
 
-def compare(spark: SparkSession, case: Case, *, match: MatchPairs | None = None, compiled: bool = True) -> Tally:
+def compare(
+    spark: SparkSession, case: Case, *, match: MatchPairs | None = None, compiled: bool = True
+) -> AgreementTally:
     """Judge every filter of a case on every event, three times over."""
-    tally = Tally(filters=len(case.filters))
+    tally = AgreementTally(filters=len(case.filters))
     verdict = spark_truth(spark, case.domain, case.events, case.filters, compiled=compiled)
     trees: dict[int, Expression] = {}
     for number, text in enumerate(case.filters):
@@ -96,7 +98,7 @@ def smallest(
     return min([shortest, *found], key=lambda disagreement: (len(disagreement.filter), len(disagreement.event)))
 
 
-def _parse(number: int, text: str, case: Case, verdict: Verdict, tally: Tally) -> Expression | None:
+def _parse(number: int, text: str, case: Case, verdict: Verdict, tally: AgreementTally) -> Expression | None:
     """The tree of a filter that both accept."""
     refusal = verdict.refusals.get(number)
     try:
@@ -119,7 +121,7 @@ def _judge(
     records: list[Any],
     case: Case,
     verdict: Verdict,
-    tally: Tally,
+    tally: AgreementTally,
 ) -> None:
     theirs = verdict.outcomes[number]
     answers = np.array([_OUTCOME[answer] for answer in ours], np.uint8)
@@ -136,7 +138,11 @@ def _judge(
 
 
 def _judge_matcher(
-    match: MatchPairs, trees: dict[int, Expression], ours: dict[int, list[bool | None]], case: Case, tally: Tally
+    match: MatchPairs,
+    trees: dict[int, Expression],
+    ours: dict[int, list[bool | None]],
+    case: Case,
+    tally: AgreementTally,
 ) -> None:
     found = match([(number, case.filters[number]) for number in ours], case)
     wanted = {(i, number) for number, answers in ours.items() for i, answer in enumerate(answers) if answer is True}

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from random import Random
 
 from tidings import Matcher
-from tidings.testing.agreement import Tally, compare, smallest
+from tidings.testing.agreement import AgreementTally, compare, smallest
 from tidings.testing.random_cases import Case, make_case
 from tidings.testing.spark_judge import local_session
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("starting Spark …", flush=True)
     spark = local_session()
     started = time.monotonic()
-    total = Tally()
+    total = AgreementTally()
     seed = options.seed
     while total.pairs < options.pairs and time.monotonic() - started < options.minutes * 60:
         case = make_case(Random(seed), events=EVENTS, filters=FILTERS)
@@ -59,7 +59,7 @@ def match_pairs(subscriptions: Sequence[tuple[int, str]], case: Case) -> set[tup
     return {(int(i), int(number)) for i, number in matches.pairs()}
 
 
-def _print_table(total: Tally, first_seed: int, last_seed: int, seconds: float) -> None:
+def _print_table(total: AgreementTally, first_seed: int, last_seed: int, seconds: float) -> None:
     rows = [
         ("seeds", f"{first_seed} to {last_seed}"),
         ("seconds", f"{seconds:,.0f}"),
