@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tidings.errors import EventError
-from tidings.xml.document import MAX_BYTES, Nodes, parse_document
+from tidings.xml.document import MAX_BYTES, Nodes, check_document, parse_document
 from tidings.xml.path_meaning import read_document
 from tidings.xml.path_parser import parse_path
 
@@ -40,6 +40,8 @@ _LAUGHS = '<!DOCTYPE a [<!ENTITY l "ha"><!ENTITY m "&l;&l;&l;">]><a>&m;</a>'
 def test_what_a_document_must_not_have_is_refused_with_a_reason(document: str | bytes, says: str) -> None:
     with pytest.raises(EventError, match=says):
         read_document(document)
+    with pytest.raises(EventError, match=says):
+        check_document(document)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def test_what_a_document_must_not_have_is_refused_with_a_reason(document: str | 
 )
 def test_what_it_may_have_is_read(document: str | bytes, text: str) -> None:
     assert read_document(document).string(0) == text
+    assert check_document(document).tag == parse_document(document).tag
 
 
 def test_a_document_that_is_refused_leaves_no_nodes_behind() -> None:

