@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -263,6 +264,29 @@ def test_a_tenant_has_only_so_much_before_others_in_the_stream_that_they_share(m
     until(lambda: is_taken(default=False, other=True))  # it has a stream of its own
     until(is_refused)
     until(lambda: is_taken(default=True))  # nobody else waits behind it
+
+
+def test_bytes_that_wait_are_those_of_the_events_and_are_known_after_a_restart(make_gateway: Any) -> None:
+    """A feed of 21 kB becomes 30 events of 40 kB, each twice with the head of the feed."""
+    gateway = make_gateway(quotas=Quotas(Quota(waiting_bytes=2_000_000)))
+    head, items = "x" * 20_000, "".join(f"<item><guid>a{number}</guid></item>" for number in range(30))
+    feed = f"<rss><channel><title>{head}</title>{items}</channel></rss>"
+
+    def post() -> httpx.Response:
+        kind = {"content-type": "application/rss+xml"}
+        return gateway.client.post("/v1/domains/news/events", content=feed, headers=kind)
+
+    def waiting() -> int:
+        used: int = gateway.client.get("/v1/health").json()["quotas"]["waiting_bytes"]["used"]
+        return used
+
+    first = post()
+    assert first.status_code == 200, first.text
+    assert (before := waiting()) > 30 * 2 * len(head) > 30 * len(feed)
+    refused(post(), "waiting_bytes", 2_000_000)
+    gateway.restart()
+    assert waiting() == pytest.approx(before, abs=100)
+    refused(post(), "waiting_bytes", 2_000_000)
 
 
 def test_a_tenant_sees_its_own_use_and_the_operator_that_of_all(make_gateway: Any) -> None:

@@ -309,7 +309,7 @@ def test_the_events_of_a_domain_are_counted_from_the_index_while_the_topic_is_aw
         log.append([{"n": n} for n in range(30)], domain="a")
         log.append([{"n": n} for n in range(5)], domain="b")
         topic.away = True
-        assert sum(count for _, count in log.parts(20, log.end, "a")) == 10
+        assert sum(count for _, count, _ in log.parts(20, log.end, "a")) == 10
         assert list(log.parts(30, log.end, "a")) == []
         topic.away = False
 

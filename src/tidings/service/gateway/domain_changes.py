@@ -85,7 +85,7 @@ class DomainChanges:
     def _check(self, row: DomainRow, described: Domain, before: _Checked | None) -> _Checked:
         """Refuses a definition that a filter cannot be matched with, or that a waiting event does not fit."""
         end = self._log.end
-        waiting, _ = next(self._log.parts(self._reached(row), end, row.key), (end, 0))
+        waiting, *_ = next(self._log.parts(self._reached(row), end, row.key), (end,))
         if before is None:
             filters = self._catalogue.filters_of(row.tenant, row.name, from_position=waiting)
         else:

@@ -33,7 +33,7 @@ class Counted:
         self.sizes = [0]
         self.last = position  # the position after the last event
         self.total = 0
-        self.size = 0  # in bytes, as they were published
+        self.size = 0  # of their texts in bytes
 
     def add(self, end: int, count: int, size: int = 0) -> None:
         self.last = max(self.last, end)
@@ -112,23 +112,25 @@ class Lag:
         return self._shared_waiting[tenant]
 
     def waiting_bytes(self, tenant: str) -> int:
-        """Bytes of a tenant's events that were published since the gateway began and may still wait to be matched."""
+        """Bytes of a tenant's events, as the log has them before it compresses them, that may wait to be matched."""
         return self._waiting[tenant]
 
     def forget(self, key: str) -> None:
         """A domain is gone, and nothing of it waits any more."""
         self._counted.pop(key, None)
 
-    def found(self, key: str, reached: int, parts: Iterable[tuple[int, int]]) -> None:
+    def found(self, key: str, reached: int, parts: Iterable[tuple[int, int, int]]) -> None:
         """Count what was in the log when the gateway began and waits to be matched.
 
-        All events of the domain before `reached` were matched; `parts` are those from there on, each (first, count).
+        All events of the domain before `reached` were matched; `parts` are those from there on, each (first, count,
+        bytes).
         """
         self._reached[key] = max(reached, self.reached(key))
         counted = self._counted[key] = Counted(reached)
-        for first, count in parts:
-            counted.add(first + count, count)
+        for first, count, size in parts:
+            counted.add(first + count, count, size)
             counted.keep()
+        self._waiting[parts_of_key(key)[0]] += counted.size
 
     def read(self) -> None:
         """Take in the driver's status; to be called about once a second."""

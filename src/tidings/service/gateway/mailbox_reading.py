@@ -74,7 +74,7 @@ class EventTexts:
     def positions(self, domain: str, start: int, end: int | None = None) -> Iterator[int]:
         """The positions of a domain's events from `start` on, up to `end` or to the end of the log."""
         last = self._log.end
-        for first, count in self._log.parts(
+        for first, count, _ in self._log.parts(
             max(start, self._log.start), last if end is None else min(end, last), domain
         ):
             yield from range(first, first + count)

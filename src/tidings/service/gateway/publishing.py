@@ -62,8 +62,10 @@ class Publisher:
             read = await self._do(apart, read_published, kind, request.headers, body, settings.body_limits, exact)
             if not read.objects:
                 return _answer([])
-            if (more := sum(map(len, read.texts)) - len(body)) > 0:  # of a feed, whose items repeat its head
-                held.grow(more)
+            size = sum(map(_size, read.texts))
+            if size > len(body):  # of a feed, whose items repeat its head
+                held.grow(size - len(body))
+                self._refuse_if_behind(tenant, domain, size)
             if domain is None:
                 domain = await self._domains.inferred(tenant, name, read.objects)
             many = len(read.objects) > 1 or _is_many(kind, body)
@@ -81,7 +83,7 @@ class Publisher:
                 raise Problem(409, "conflict", str(error), pointer=pointer, position=error.position) from None
             if (changed := await self._domains.changed(domain)) is not None:
                 await self._do(apart, _refuse_misfits, read, changed)
-        self._lag.appended(domain.key, max(positions) + 1, len(positions), len(body))
+        self._lag.appended(domain.key, max(positions) + 1, len(positions), size)
         self._metrics.published(len(positions), len(body), time.perf_counter() - began)
         return _answer(positions)
 
@@ -150,6 +152,11 @@ def misfit(error: EventError, objects: list[dict[str, Any]], many: bool, *, in_d
         parts += ["data"] if "specversion" in event and not of_envelope and in_data else []
         parts += parse_path(error.attribute)
     return Problem(400, "event", str(error), pointer=pointer_to(*parts) if parts else None)
+
+
+def _size(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _is_many(kind: str, body: bytes) -> bool:

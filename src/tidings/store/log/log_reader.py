@@ -48,7 +48,8 @@ _SIZES = "SELECT first, count, domain, length(events) + coalesce(length(attribut
 _PLACED_SIZES = "SELECT first, count, domain, size FROM pages JOIN placed USING (first)"  # of pages in a topic
 _PLACED = f"""SELECT first, count, domain, time, checksum, length, offset, size FROM pages JOIN placed USING (first)
     WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"""
-_HEADERS = f"SELECT first, count FROM pages WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"
+_HEADERS = f"""SELECT first, count, length FROM pages
+    WHERE {_FROM_PAGE_WITH} AND first < ?2 AND {_OF_DOMAINS} ORDER BY first"""
 _REMOVED = (
     "SELECT coalesce(max(last) + 1, 0) FROM removed WHERE ?1 IS NULL OR domain IN (SELECT value FROM json_each(?1))"
 )
@@ -207,7 +208,7 @@ class LogReader:
         if domain is None:
             return max(start, end if events is None else min(end, start + events))
         at, left = start, events
-        for first, count in self._headers(start, end, domain):
+        for first, count, _ in self._headers(start, end, domain):
             taken = min(first + count, end) - max(first, start)
             if left is not None and taken >= left:
                 return int(max(first, start) + left)
@@ -240,11 +241,15 @@ class LogReader:
             raise LogRangeError(f"log: positions {start} to {end} were asked for, and the log ends at {last}")
         return start, end
 
-    def parts(self, start: int, end: int, domain: str) -> Iterator[tuple[int, int]]:
-        """How the events of a domain lie in positions [start, end): the first and the number of each part."""
-        for first, count in self._headers(start, end, domain):
+    def parts(self, start: int, end: int, domain: str) -> Iterator[tuple[int, int, int]]:
+        """How the events of a domain lie in positions [start, end): the first of each part, their number, their bytes.
+
+        Bytes are those of the events' texts; of a part that is less than a page, its share.
+        """
+        for first, count, length in self._headers(start, end, domain):
             begin = max(first, start)
-            yield begin, min(first + count, end) - begin
+            taken = min(first + count, end) - begin
+            yield begin, taken, length * taken // count
 
     def _headers(self, start: int, end: int, domain: Domains) -> Iterator[Sequence[Any]]:
         while rows := self._ask(_HEADERS + " LIMIT 1000", start, end, _listed(domain)):
