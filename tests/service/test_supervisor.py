@@ -185,7 +185,7 @@ def test_a_token_of_another_catalogue_is_refused(tmp_path: Path) -> None:
     with prepared(plan):
         pass
     plan.data.catalogue.unlink()
-    with pytest.raises(DataDirectoryError, match="is none of the catalogue"):
+    with pytest.raises(DataDirectoryError, match="is not in the catalogue"):
         prepared(plan).__enter__()
 
 

@@ -1,12 +1,12 @@
-"""Starts the gateway and the driver, starts either again when it crashes, and ends both.
+"""Starts the gateway and the driver, restarts either when it crashes, and ends both.
 
     starting ─► ready ─► stopping ─► ended
                  ▲  │
-                 └──┘ a child crashed: what is left of it is killed, and after a pause it is started again
+                 └──┘ a child crashed: its other processes are killed, and after a pause it is restarted
 
-The children die with the supervisor, however it ends: on Linux the kernel sees to it, and the driver looks for
-itself. One supervisor at a time has a data directory. A child that ends before it was ever ready has been given
-something that it cannot work with, so that nothing is tried again and its own words say why.
+The children end with the supervisor, however it ends: on Linux the kernel does that, and the driver checks by itself.
+A data directory has one supervisor at a time. A child that ends before it was ever ready was given something that it
+cannot work with: it is not restarted, and its own error says why.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.2, 10.0  # before a child is started again
 HEALTHY_SECONDS = 30.0  # after which a crash counts as a first one
 REPORT_SECONDS = 1.0  # between looks at whether all streams run
 DOMAINS_SECONDS = 10.0  # between looks at which domains there are
-STOP_SECONDS = 30.0  # that a child has to end; then it is killed
+STOP_SECONDS = 30.0  # after which a child that has not ended is killed
 
 _log = logging.getLogger("tidings.service")
 
 
 @dataclass(frozen=True)
 class ServicePlan:
-    """What is to be served, and how."""
+    """What is served, and how: the options of `tidings serve`."""
 
     data: DataDirectory
     host: str = "127.0.0.1"
@@ -60,13 +60,13 @@ class ServicePlan:
     certificate: Path | None = None  # of TLS, with its key
     key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()  # names that requests may be addressed to
-    retain: tuple[str, ...] = ()  # limits of the log; without any, the gateway's own
-    quotas: Path | None = None  # the file of what tenants may have; None: the gateway's own
-    max_lag: int | None = None  # events of a domain that may wait to be matched; None: the gateway's own
-    adapt_every: float | None = None  # seconds between looks at whether another View would pay; None: the driver's own
-    placement: str | None = None  # None: what is cheapest
-    share_up_to: int | None = None  # subscriptions up to which domains share a stream; None: the driver's own
-    output: Path | None = None  # where the children write what they have to say; None: where the supervisor does
+    retain: tuple[str, ...] = ()  # limits of the log; without any, the gateway's default
+    quotas: Path | None = None  # a file with the quotas of tenants; None: the gateway's default
+    max_lag: int | None = None  # events of a domain that may wait to be matched; None: the gateway's default
+    adapt_every: float | None = None  # seconds between looks whether another View would pay; None: the driver's default
+    placement: str | None = None  # None: the cheapest
+    share_up_to: int | None = None  # subscriptions up to which domains share a stream; None: the driver's default
+    output: Path | None = None  # the log file of the children; None: they share the output of the supervisor
 
     @property
     def url(self) -> str:
@@ -95,7 +95,7 @@ class ServicePlan:
         return command + (["--recover"] if self.recover else [])
 
     def environment(self) -> dict[str, str]:
-        """Of the children: what others must not see on their command lines."""
+        """Returns the environment of the children, with what others must not see on their command lines."""
         ours = {CATALOGUE: self.catalogue, LOG: self.log}
         given = {name: value for name, value in os.environ.items() if name not in ours}
         return given | {name: value for name, value in ours.items() if value is not None}
@@ -103,7 +103,7 @@ class ServicePlan:
 
 @contextlib.contextmanager
 def prepared(plan: ServicePlan) -> Iterator[bool]:
-    """The data directory, made where there is none and held by this process; yields whether it is new."""
+    """Makes the data directory if there is none, and holds its lock; yields whether it is new."""
     plan.data.make()
     plan.data.lock.mkdir(exist_ok=True, mode=0o700)
     try:
@@ -115,14 +115,14 @@ def prepared(plan: ServicePlan) -> Iterator[bool]:
         ) from None
     try:
         if opened := tighten(plan.data.path):
-            _log.warning("%d files of %s could be read by others; they are yours alone now", opened, plan.data.path)
+            _log.warning("%d files of %s could be read by others; now only their owner can", opened, plan.data.path)
         yield _first_token(plan)
     finally:
         lock.release()
 
 
 def _first_token(plan: ServicePlan) -> bool:
-    """Make the first token where there is none; answers whether it was made."""
+    """Make the first token if there is none; returns whether it was made."""
     with Catalogue(plan.catalogue or plan.data.catalogue) as catalogue:
         secret = plan.data.read_token()
         if secret is None:
@@ -130,22 +130,22 @@ def _first_token(plan: ServicePlan) -> bool:
             return True
         if catalogue.tenant_of(secret) is None:
             raise DataDirectoryError(
-                f"token: the one in {plan.data.token} is none of the catalogue {catalogue.place}: one of the two is "
-                "from elsewhere; restore it, or remove the token to have a new one made"
+                f"token: the one in {plan.data.token} is not in the catalogue {catalogue.place}: one of the two is "
+                "from elsewhere; restore it, or remove the token to get a new one"
             )
     return False
 
 
 @dataclass(eq=False)
 class Child:
-    """One of the processes, and what is known of its crashes."""
+    """One of the processes, and its crashes."""
 
     name: str
     command: list[str]
     is_ready: Callable[[int], bool]  # by its process id
     output: Path | None
-    environment: dict[str, str] | None = None  # None: as that of the supervisor
-    ready: bool = False  # has been, at any time
+    environment: dict[str, str] | None = None  # None: that of the supervisor
+    ready: bool = False  # has been ready before
     crashes: int = 0
     process: subprocess.Popen[bytes] | None = None
     _started: float = 0.0
@@ -157,7 +157,7 @@ class Child:
             output: IO[bytes] | None = None
             if self.output is not None:
                 output = opened.enter_context(self.output.open("ab"))
-            # A session of its own: Ctrl-C is the supervisor's to pass on, and what a crash leaves can be killed.
+            # Its own session: the supervisor passes Ctrl-C on, and can kill what a crash leaves.
             self.process = subprocess.Popen(
                 self.command,
                 env=self.environment,
@@ -169,7 +169,7 @@ class Child:
             )
 
     def look(self) -> None:
-        """Note that it is ready, or start it again where it has crashed; raises where that makes no sense."""
+        """Note that it is ready, or restart it after a crash; raises if it never was ready."""
         if self.process is None:
             if time.monotonic() >= self._due:
                 self.start()
@@ -181,13 +181,13 @@ class Child:
         self.sweep()
         if not self.ready:
             where = "" if self.output is None else f"; see {self.output}"
-            raise TidingsError(f"serve: the {self.name} did not start: {_told(status)}{where}")
+            raise TidingsError(f"serve: the {self.name} did not start: {_ending_of(status)}{where}")
         healthy = time.monotonic() - self._started > HEALTHY_SECONDS
         self.crashes = 1 if healthy else self.crashes + 1
         pause = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** (self.crashes - 1))
         self._due = time.monotonic() + pause
         self.process = None
-        _log.warning("the %s ended (%s); it is started again in %.1f s", self.name, _told(status), pause)
+        _log.warning("the %s ended (%s); it restarts in %.1f s", self.name, _ending_of(status), pause)
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -195,7 +195,7 @@ class Child:
                 self.process.send_signal(number)
 
     def sweep(self) -> None:
-        """Kill what is left of its session, such as a JVM whose Python is gone: it must not write any more."""
+        """Kill what is left of its session, such as a JVM whose Python has ended: it must not write any more."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -206,7 +206,7 @@ class Child:
         try:
             self.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _log.warning("the %s does not end; it is killed", self.name)
+            _log.warning("the %s does not end and is killed", self.name)
             self.process.kill()
             self.process.wait()
         self.sweep()
@@ -214,7 +214,7 @@ class Child:
 
 @dataclass(eq=False)
 class Supervisor:
-    """Runs a plan until it is told to stop. `run` is for the main thread, which children are bound to."""
+    """Runs a plan until it is told to stop. Call `run` in the main thread, which children are bound to."""
 
     plan: ServicePlan
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -230,13 +230,13 @@ class Supervisor:
         self.driver = Child("driver", plan.driver(), lambda pid: _matches(plan, pid), plan.output, environment)
 
     def run(self, on_ready: Callable[[], None] = lambda: None, *, ending: Callable[[], None] = lambda: None) -> None:
-        """Until SIGINT or SIGTERM, or until `stopped` is set; raises where a child cannot be started.
+        """Run until SIGINT or SIGTERM, or until `stopped` is set; raises if a child cannot be started.
 
         `on_ready` is called once, when both serve, and `ending` before they are told to end.
         """
         children, told = (self.gateway, self.driver), False
         if _accepts(self.plan):
-            raise TidingsError(f"serve: something listens at {self.plan.url} already; stop it, or give another --port")
+            raise TidingsError(f"serve: another process listens at {self.plan.url}; stop it, or give another --port")
         with self._signals():
             try:
                 for child in children:
@@ -290,11 +290,11 @@ class Supervisor:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
-            yield  # in a test, or embedded: whoever did that stops it
+            yield  # in a test, or embedded: the caller stops it
             return
 
         def told(number: int, frame: FrameType | None) -> None:
-            if self.stopped.is_set():  # for the second time: at once
+            if self.stopped.is_set():  # the second signal: end at once
                 for child in (self.gateway, self.driver):
                     child.sweep()
             self.stopped.set()
@@ -309,7 +309,7 @@ class Supervisor:
 
 
 def _accepts(plan: ServicePlan) -> bool:
-    """Whether somebody listens where the gateway is to."""
+    """Whether a process listens at the address of the gateway."""
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(plan.host, plan.host)
     try:
         with socket.create_connection((host, plan.port), timeout=0.2):
@@ -326,7 +326,7 @@ def _matches(plan: ServicePlan, pid: int) -> bool:
     return False
 
 
-def _told(status: int) -> str:
+def _ending_of(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     with contextlib.suppress(ValueError):
@@ -339,8 +339,8 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def _die_with_parent() -> None:
-    """In a child, before its program runs: have the kernel send SIGTERM when the supervisor is gone."""
+    """In a child, before its program runs: have the kernel send SIGTERM when the supervisor ends."""
     assert _libc is not None
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() == 1:  # it was gone already
+    if os.getppid() == 1:  # it has ended already
         os._exit(1)

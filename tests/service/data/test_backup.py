@@ -92,10 +92,10 @@ def test_a_target_that_is_there_is_refused_and_left_as_it_is(data: DataDirectory
     before = files_of(data.path)
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("")
-    with pytest.raises(BackupError, match="taken is there already; give a directory that is not, or is empty"):
+    with pytest.raises(BackupError, match="taken exists already; give a new or an empty directory"):
         back_up(data, tmp_path / "taken")
     back_up(data, tmp_path / "backup")
-    with pytest.raises(BackupError, match="data is there already"):
+    with pytest.raises(BackupError, match="data exists already"):
         restore(tmp_path / "backup", data.path)
     (tmp_path / "empty").mkdir()
     restore(tmp_path / "backup", tmp_path / "empty")
@@ -125,11 +125,11 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
 def test_what_is_no_backup_is_refused(data: DataDirectory, tmp_path: Path, text: str) -> None:
     back_up(data, tmp_path / "backup")
     (tmp_path / "backup" / "backup.json").write_text(text)
-    with pytest.raises(BackupError, match="is no backup"):
+    with pytest.raises(BackupError, match="is not a backup"):
         restore(tmp_path / "backup", tmp_path / "restored")
     form = {"time": "", "log": {"start": 0, "end": 0}, "streams": [], "files": {"../x": {"bytes": 1, "sha256": ""}}}
     (tmp_path / "backup" / "backup.json").write_text(json.dumps(form))
-    with pytest.raises(BackupError, match="a file outside of itself"):
+    with pytest.raises(BackupError, match="a file outside of it"):
         restore(tmp_path / "backup", tmp_path / "restored")
 
 
@@ -175,4 +175,4 @@ def test_the_commands_make_and_restore_a_backup(
     with pytest.raises(SystemExit) as ended:
         main(["restore", str(tmp_path / "backup"), str(tmp_path / "new")])
     assert ended.value.code
-    assert "new is there already" in capsys.readouterr().err
+    assert "new exists already" in capsys.readouterr().err

@@ -122,10 +122,10 @@ DAMAGE: dict[str, tuple[str, Break, str]] = {
     ),
     "a file of an index is gone": (f"{INDEX}/2/index.json", Path.unlink, "cannot read.*compiled again"),
     "the checkpoint's name is gone": (f"{QUERY}/tidings.json", Path.unlink, "tidings.json: cannot be read"),
-    "the checkpoint's name was cut": (f"{QUERY}/tidings.json", text("{"), "holds no JSON"),
+    "the checkpoint's name was cut": (f"{QUERY}/tidings.json", text("{"), "is not JSON"),
     "an offset was cut": (f"{QUERY}/offsets/0", text("v1\n{}"), "is cut short; start the service: the stream goes on"),
     "an offset is empty": (f"{QUERY}/offsets/0", text(""), "offsets/0: is empty"),
-    "an offset makes no sense": (f"{QUERY}/offsets/0", text("v1\n{}\n[]"), "makes no sense"),
+    "an offset makes no sense": (f"{QUERY}/offsets/0", text("v1\n{}\n[]"), "cannot be read"),
     "an offset is behind the log": (
         f"{QUERY}/offsets/0", text('v1\n{}\n{"log": 99, "subscriptions": 1}'), "at position 99",
     ),
@@ -150,7 +150,7 @@ DAMAGE: dict[str, tuple[str, Break, str]] = {
         "shared/progress.sqlite", lambda path: execute(path, "UPDATE batches SET batch = 5"),
         "come to batch 0, and the mailboxes have 5",
     ),
-    "an answer was cut": ("jobs/a.json", text('{"done"'), "a.json: holds no JSON.*remove it"),
+    "an answer was cut": ("jobs/a.json", text('{"done"'), "a.json: is not JSON.*remove it"),
     "others can read a file": ("token", lambda path: path.chmod(0o644), "1 files, such as this one, can be read"),
 }  # fmt: skip
 
@@ -184,7 +184,7 @@ def test_the_command_exits_with_1_where_anything_is_wrong(
 def test_a_directory_of_something_else_or_of_another_format_is_refused(
     tmp_path: Path, data: DataDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for place, told in ((tmp_path / "nothing", "is no data directory"), (tmp_path, "has files and no format.json")):
+    for place, told in ((tmp_path / "nothing", "is not a data directory"), (tmp_path, "has files and no format.json")):
         with pytest.raises(SystemExit) as ended:
             main(["check-data", str(place)])
         assert ended.value.code
@@ -240,7 +240,7 @@ def test_a_catalogue_in_postgresql_is_checked_where_its_url_is_given(data: DataD
     elsewhere = data.path.with_name("catalogue.sqlite")
     data.catalogue.rename(elsewhere)  # by its place alone: which database it is the catalogue's own tests look after
     report = check_data(data)
-    assert any("have it checked with --catalogue" in line for line in report.unchecked)
+    assert any("check it with --catalogue" in line for line in report.unchecked)
     assert found(report) == ""
     report = check_data(data, catalogue=str(elsewhere))
     assert not report.unchecked

@@ -219,7 +219,7 @@ def test_pages_have_everything_once_and_in_order(known: Catalogue) -> None:
     assert seen == [["s0", "s1", "s2"], ["s3", "s4", "s5"], ["s6"]]
     assert known.list("ada", limit=5).next is None
     for bad in ("x", "-1", "9" * 30, "²"):
-        with pytest.raises(CatalogueError, match="is not what a page said is next"):
+        with pytest.raises(CatalogueError, match="is not the `next` of a page"):
             known.list("ada", after=bad)
 
 
@@ -251,7 +251,7 @@ def test_subscriptions_are_found_by_what_they_have(known: Catalogue) -> None:
     ]
     for asked, expected in table:
         assert ids(known, **asked) == expected, asked
-    with pytest.raises(CatalogueError, match="state: 'happy' is none; there are pending, active"):
+    with pytest.raises(CatalogueError, match="state: 'happy' does not exist; give one of pending, active"):
         known.list("ada", state="happy")
 
 
@@ -420,7 +420,7 @@ def test_what_is_delivered_of_events_is_kept_and_changed(known: Catalogue) -> No
     assert known.create(new("b", select="nodes")).select == "nodes"
     assert known.update("ada", "a", select="nodes").select == "nodes"
     for change in (lambda: known.create(new(select="all")), lambda: known.update("ada", "a", select="all")):
-        with pytest.raises(CatalogueError, match="select: 'all' cannot be selected; there are document, nodes"):
+        with pytest.raises(CatalogueError, match="select: 'all' cannot be selected; give one of document, nodes"):
             change()
 
 

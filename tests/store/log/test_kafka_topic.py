@@ -112,7 +112,7 @@ def test_what_was_acknowledged_is_there_after_its_writer_was_killed(tmp_path: Pa
 def test_a_broker_that_hangs_is_told_of_and_appends_go_on_when_it_is_back(
     broker: Any, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_kafka, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(log_kafka, "RESPONSE_SECONDS", 2.0)
     with open_log(tmp_path, url) as log:
         log.append([cloud("/s", "0")], domain="a")
         os.kill(broker.process_id, signal.SIGSTOP)
@@ -175,6 +175,6 @@ def test_records_of_others_are_passed_over(broker: Any, tmp_path: Path, url: str
 
 
 def test_a_kafka_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_kafka, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(log_kafka, "RESPONSE_SECONDS", 1.0)
     with pytest.raises(LogBusyError, match=r"nothing of Kafka at 127\.0\.0\.1:1 cannot be reached"):
         open_log(tmp_path, "kafka://127.0.0.1:1/nothing")

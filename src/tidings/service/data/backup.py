@@ -1,17 +1,17 @@
 """`tidings backup` and `tidings restore`: a data directory copied while it is served, and brought back.
 
-A backup is what the death of the whole service at one moment would have left: catalogue, deliveries, mailboxes and the
-log as they were then (see `snapshot`), and the token. Indexes are made again from the catalogue, and streams go on
-after the last position that their mailboxes have, so that neither indexes nor checkpoints are copied. With it is
-backup.json, which has the checksum of every file.
+A backup has what a crash of the whole service at one moment would have left: catalogue, deliveries, mailboxes and the
+log as they were then (see `snapshot`), and the token. Indexes and checkpoints are not copied: indexes are rebuilt from
+the catalogue, and streams continue after the last position that their mailboxes have. backup.json has the checksum of
+every file.
 
     backup.json   {"made_by", "time", "source", "log": {"start", "end"}, "streams", "files": {name: {…}}}
 
-`streams` are the domains that have one of their own. Restored, they have an empty checkpoint, from which their streams
-begin after what is in the mailboxes.
+`streams` are the domains that have their own stream. Restored, each has an empty checkpoint, so that its stream begins
+after what is in its mailboxes.
 
-A restored log goes on POSITIONS_SKIPPED further. Between the backup and the restore the service may have given
-positions to events that the backup does not have, and subscribers know them: no position is given to another event.
+A restored log continues POSITIONS_SKIPPED further. After the backup the service may have given positions to events that
+the backup does not have, and subscribers know them: no position is given to a second event.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ MANIFEST = "backup.json"
 POSITIONS_SKIPPED = 10**12
 _READ_BYTES = 1 << 20
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # what is being done, how many bytes of it, and of how many
+Progress: TypeAlias = Callable[[str, int, int], None]  # what is being done, bytes done, and of how many
 
 
 class BackupError(TidingsError):
-    """A backup that cannot be made, or cannot be restored."""
+    """A backup that cannot be made or restored."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup has."""
+    """What is in a backup."""
 
     time: str  # when it was begun
     log_start: int
@@ -76,7 +76,7 @@ def _silent(what: str, done: int, of: int) -> None:
 
 
 def back_up(data: DataDirectory, target: Path, progress: Progress = _silent) -> Backup:
-    """Copy a data directory, whether it is served or not, to a directory that is not there yet."""
+    """Copy a data directory, served or not, to a new directory."""
     _refuse_to_back_up(data)
     with _unfinished(target) as folder:
         time = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
@@ -102,11 +102,11 @@ def back_up(data: DataDirectory, target: Path, progress: Progress = _silent) -> 
 
 def _refuse_to_back_up(data: DataDirectory) -> None:
     if not check_format(data.path):
-        raise BackupError(f"backup: {data.path} is no data directory; give that of a service")
+        raise BackupError(f"backup: {data.path} is not a data directory; give that of a service")
     if (data.log / PLACE).exists():
         raise BackupError(
-            f"backup: the events of {data.path} are in Kafka, which keeps copies of its own; to copy the rest, stop "
-            "the service, copy the directory with cp -a, and start the copy with the same --log"
+            f"backup: the events of {data.path} are in Kafka, which has its own copies; to copy the rest, stop the "
+            "service, copy the directory with cp -a, and start the copy with the same --log"
         )
     if not data.catalogue.exists():
         raise BackupError(
@@ -114,11 +114,11 @@ def _refuse_to_back_up(data: DataDirectory) -> None:
             "service, then copy both: the directory with cp -a, and the database with pg_dump"
         )
     if not (data.log / EVENTS).exists() or not data.deliveries.exists():
-        raise BackupError(f"backup: {data.path} has nothing in it yet; start `tidings serve --data {data.path}` once")
+        raise BackupError(f"backup: {data.path} is empty; start `tidings serve --data {data.path}` once")
 
 
 def _copied(data: DataDirectory, folder: Path, progress: Progress) -> tuple[list[str], list[str]]:
-    """Copy the files that count; returns their names, and the domains that had a stream of their own at that moment."""
+    """Copy files; returns their names, and the domains that had their own stream at that moment."""
     _allow_open_files()
     names: list[str] = []
     streams: list[str] = []
@@ -137,22 +137,21 @@ def _copied(data: DataDirectory, folder: Path, progress: Progress) -> tuple[list
 
 
 def _locked(data: DataDirectory, streams: list[str]) -> Iterator[Path]:
-    """The files that are copied as they are at one moment, in the order of their locks.
+    """Yields the files that are copied as they are at one moment, in the order of their locks.
 
-    Notes the domains that have a stream of their own while no mailbox can be written: none can come further in one
-    stream, and then be handed to the other, in between.
-    Once the first two are locked, nobody can make a domain or a subscription, take in the answer to a job, or
-    acknowledge: nothing of what a mailbox file holds that is made later is in either of them.
+    Notes the domains that have their own stream while no mailbox can be written: none can move from one stream to the
+    other in between. Once the first two files are locked, the gateway can make no domain or subscription, read no
+    answer to a job, and acknowledge nothing: a mailbox file that is made later has nothing that refers to them.
     """
     yield from (data.catalogue, data.deliveries)
     yield from sorted(data.domains.glob("*/mailboxes.sqlite"))
     streams += sorted(path.parent.name for path in data.domains.glob("*/query"))
-    # Noted after a batch is in all mailboxes: what it says is in those that are locked.
+    # Written after a batch is in all mailboxes: the locked ones have all that it says.
     yield from (path for path in [data.shared.progress] if path.exists())
 
 
 def _allow_open_files() -> None:
-    """A snapshot of many domains has three files open for each."""
+    """Raise the limit of open files: a snapshot has three open for each domain."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -169,10 +168,10 @@ def _described(folder: Path, name: str, progress: Progress) -> dict[str, Any]:
 
 
 def restore(backup: Path, target: Path, progress: Progress = _silent) -> Backup:
-    """Make a data directory from a backup, where there is none yet; `tidings serve` starts it as it is."""
+    """Make a new data directory from a backup; `tidings serve` can start it as it is."""
     found, files, streams = read_manifest(backup)
     if not check_format(backup):
-        raise BackupError(f"restore: {backup} has no {FORMAT_FILE}: it is not whole; give another backup")
+        raise BackupError(f"restore: {backup} has no {FORMAT_FILE}: it is incomplete; give another backup")
     with _unfinished(target) as folder:
         for name, described in files.items():
             source, copy = backup / name, folder / name
@@ -181,9 +180,9 @@ def restore(backup: Path, target: Path, progress: Progress = _silent) -> Backup:
                 _copy(source, copy)
             except OSError as error:
                 raise BackupError(
-                    f"restore: cannot copy {source}: {error.strerror}; give a backup that is whole, or make room"
+                    f"restore: cannot copy {source}: {error.strerror}; give a complete backup, or make room"
                 ) from error
-            # Of the copy: what counts is what is restored.
+            # Of the copy, which is what is restored.
             if _checksum(copy, f"copying {name}", progress) != described["sha256"]:
                 raise BackupError(f"restore: {source} is not as it was written: the backup is damaged; give another")
         _skip_positions(folder / "log")
@@ -193,7 +192,7 @@ def restore(backup: Path, target: Path, progress: Progress = _silent) -> Backup:
 
 
 def read_manifest(backup: Path) -> tuple[Backup, dict[str, dict[str, Any]], list[str]]:
-    """What a backup says of itself, the files that it is to have, and the domains with a stream of their own."""
+    """Returns what a backup has, its files, and the domains with their own stream."""
     try:
         form = json.loads((backup / MANIFEST).read_bytes())
         files: dict[str, dict[str, Any]] = form["files"]
@@ -202,23 +201,23 @@ def read_manifest(backup: Path) -> tuple[Backup, dict[str, dict[str, Any]], list
         found = Backup(str(form["time"]), int(form["log"]["start"]), int(form["log"]["end"]), size, len(files))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BackupError(
-            f"restore: {backup} is no backup: {MANIFEST} cannot be read ({error}); give a directory that `tidings "
+            f"restore: {backup} is not a backup: {MANIFEST} cannot be read ({error}); give a directory that `tidings "
             "backup` made"
         ) from error
     for name in files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise BackupError(f"restore: {backup} names a file outside of itself ({name}); give another backup")
+            raise BackupError(f"restore: {backup} names a file outside of it ({name}); give another backup")
     return found, files, streams
 
 
 def _skip_positions(log: Path) -> None:
-    """Have the log go on far behind every position that may have been given since."""
+    """Have the log continue far after every position that may have been given since the backup."""
     with LogReader(log) as reader:
         end = reader.end
     connection = open_to_write(log, 10.0)
     try:
         with connection:
-            reason = "not used: the log was restored from a backup, and later positions may have been given before"
+            reason = "not used: the log was restored from a backup, and these positions may have been used before"
             ask(connection, "INSERT INTO lost VALUES (?, ?, ?)", (end, end + POSITIONS_SKIPPED - 1, reason))
     finally:
         connection.close()
@@ -229,10 +228,10 @@ def _skip_positions(log: Path) -> None:
 
 @contextlib.contextmanager
 def _unfinished(target: Path) -> Iterator[Path]:
-    """A folder that gets the name of the target when all has gone well; else nothing is left of it."""
+    """Makes a folder that gets the name of the target when all has gone well; otherwise it is removed."""
     target = target.absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise BackupError(f"{target} is there already; give a directory that is not, or is empty")
+        raise BackupError(f"{target} exists already; give a new or an empty directory")
     folder = target.with_name(f".{target.name}.unfinished-{secrets.token_hex(4)}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,8 @@
-"""`tidings check-data`: what of a data directory is as it was written, what is not, and what to do about it.
+"""`tidings check-data`: which files of a data directory are damaged, and what to do about it.
 
-Each file is read whole and held to its checksums; then the files are held to each other: nothing may refer to a
-position that the log has not given, or to a number that the catalogue has not. On a service that runs, everything is
-only read; files that change all the time are looked at in an order in which what refers to another file comes before
-that file, and what is only true of a service at rest is not checked.
+Each file is read completely and its checksums are verified; then the files are compared: none may refer to a position
+that the log has not given, or to a number that the catalogue has not. Nothing is changed. While a service runs, a file
+is read before those that it refers to, and what only holds for a service at rest is not checked.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from tidings.store.log.log_reader import LogReader
 from tidings.store.log.log_repair import damage
 from tidings.store.log.topic_pages import PLACE
 
-SHOWN = 10  # findings of one kind, of each file
+SHOWN = 10  # findings of one kind for each file
 RESTORE = "restore a backup"
-GIVE_UP = "restore a backup, or give them up for lost with tidings.store.log.log_repair.repair"
-LATER = "restore a backup: this file is newer than another, as where only some of them were replaced"
+GIVE_UP = "restore a backup, or give them up with tidings.store.log.log_repair.repair"
+LATER = "restore a backup: this file is newer than another, as if only some of them were replaced"
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # what is being read, how much of it, and of how much
 
@@ -52,10 +51,10 @@ class Finding:
 class Report:
     """What was found."""
 
-    running: bool = False  # while it was checked
+    running: bool = False  # the service ran while it was checked
     findings: list[Finding] = field(default_factory=list)
-    sound: list[str] = field(default_factory=list)  # what was checked, a line each
-    unchecked: list[str] = field(default_factory=list)  # what could not be, and why
+    sound: list[str] = field(default_factory=list)  # what is sound, a line each
+    unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
 
     def add(self, place: object, problem: str, remedy: str) -> None:
         self.findings.append(Finding(str(place), problem, remedy))
@@ -66,15 +65,15 @@ def _silent(what: str, done: int, of: int) -> None:
 
 
 def check_data(data: DataDirectory, *, catalogue: str | None = None, progress: Progress = _silent) -> Report:
-    """Look at all files of a data directory; with the URL of its catalogue, where that is in PostgreSQL."""
+    """Check all files of a data directory; give the URL of its catalogue if that is in PostgreSQL."""
     report = Report()
     if not check_format(data.path):
-        raise TidingsError(f"check: {data.path} is no data directory; give that of a service")
+        raise TidingsError(f"check: {data.path} is not a data directory; give that of a service")
     with _held(data, report):
         if open_ := too_open(data.path):
             remedy = "start the service, which tightens them, or chmod -R go= the directory"
             report.add(open_[0], f"{len(open_)} files, such as this one, can be read by others", remedy)
-        # What refers to other files before those that it refers to: see above.
+        # A file before those that it refers to: see above.
         domains = [DomainFiles(path.name, path) for path in sorted(data.domains.iterdir())] if _is(data.domains) else []
         boxes = {files.key: _mailboxes(files, report, progress) for files in domains if files.mailboxes.exists()}
         shared = _shared(data, report, progress)
@@ -97,7 +96,7 @@ def check_data(data: DataDirectory, *, catalogue: str | None = None, progress: P
 
 @contextlib.contextmanager
 def _held(data: DataDirectory, report: Report) -> Iterator[None]:
-    """Keep a service from starting meanwhile; where one runs, note that."""
+    """Keep a service from starting meanwhile; if one runs, note that."""
     lock = None
     try:
         if data.lock.is_dir():
@@ -105,7 +104,7 @@ def _held(data: DataDirectory, report: Report) -> Iterator[None]:
     except LogBusyError:
         report.running = True
         report.unchecked.append(
-            "whether checkpoints agree with mailboxes and log: the service runs; stop it to have it checked"
+            "whether checkpoints agree with mailboxes and log: the service runs; stop it to check that"
         )
     try:
         yield
@@ -123,7 +122,7 @@ def _is(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Refers:
-    """The highest numbers that a file refers to; -1 where it refers to none."""
+    """The highest numbers that a file refers to; -1 if it refers to none."""
 
     position: int = -1
     filter: int = -1
@@ -132,12 +131,12 @@ class _Refers:
 
 @contextlib.contextmanager
 def _read(path: Path, report: Report, progress: Progress) -> Iterator[apsw.Connection | None]:
-    """A sound file of SQLite, to ask it something; None where it is not."""
+    """Yields a connection to a SQLite file; None if the file is damaged or empty."""
     progress(f"reading {path}", 0, 1)
     with contextlib.ExitStack() as opened:
         connection: apsw.Connection | None = None
         try:
-            # At rest it may have to be recovered first, as any start would do.
+            # Of a service at rest, SQLite may have to recover the file first, as any start would.
             flags = apsw.SQLITE_OPEN_READONLY if report.running else apsw.SQLITE_OPEN_READWRITE
             connection = apsw.Connection(str(path), flags=flags)
             opened.callback(connection.close)
@@ -159,11 +158,11 @@ def _wrong_within(connection: apsw.Connection) -> Iterator[str]:
             yield str(line)
     broken: list[Any] = connection.execute("PRAGMA foreign_key_check").fetchall()
     for table, _, other, _ in broken[:SHOWN]:
-        yield f"a row of {table} refers to one of {other} that is not there"
+        yield f"a row of {table} refers to a missing one of {other}"
 
 
 def _one(connection: apsw.Connection, sql: str) -> int:
-    """The highest of some numbers; -1 where there are none."""
+    """Returns the one number that a query selects; -1 for NULL."""
     found: list[Any] = connection.execute(sql).fetchall()
     return -1 if found[0][0] is None else int(found[0][0])
 
@@ -214,7 +213,7 @@ def _deliveries(data: DataDirectory, report: Report, progress: Progress) -> _Ref
 
 def _catalogue(data: DataDirectory, url: str | None, report: Report, progress: Progress) -> Extent | None:
     if url is None and not data.catalogue.exists():
-        report.unchecked.append("the catalogue: it is in PostgreSQL; have it checked with --catalogue postgresql://…")
+        report.unchecked.append("the catalogue: it is in PostgreSQL; check it with --catalogue postgresql://…")
         return None
     if url is None:
         with _read(data.catalogue, report, progress) as file:
@@ -225,8 +224,8 @@ def _catalogue(data: DataDirectory, url: str | None, report: Report, progress: P
             extent = opened.extent()
             secret = data.read_token()
             if secret is not None and opened.tenant_of(secret) is None:
-                remedy = "restore the one that belongs to it, or remove it to have another made"
-                report.add(data.token, "this token is none of the catalogue's", remedy)
+                remedy = "restore the one that belongs to it, or remove it to get a new one"
+                report.add(data.token, "this token is not in the catalogue", remedy)
     except TidingsError as error:
         report.add(data.catalogue if url is None else "the catalogue", str(error), RESTORE)
         return None
@@ -236,7 +235,7 @@ def _catalogue(data: DataDirectory, url: str | None, report: Report, progress: P
 
 
 def _log(data: DataDirectory, report: Report, progress: Progress) -> int | None:
-    """Where the log ends; None where that is not known."""
+    """Returns the end of the log; None if it is not known."""
     path = data.log / EVENTS
     if not path.exists():
         report.unchecked.append(f"the log: {data.log} has none yet")
@@ -268,9 +267,14 @@ def _log(data: DataDirectory, report: Report, progress: Progress) -> int | None:
 
 
 def _check_references(
-    data: DataDirectory, boxes: dict[str, _Refers], delivered: _Refers, shared: _Refers, extent: Extent | None,
-    end: int | None, report: Report,
-) -> None:  # fmt: skip
+    data: DataDirectory,
+    boxes: dict[str, _Refers],
+    delivered: _Refers,
+    shared: _Refers,
+    extent: Extent | None,
+    end: int | None,
+    report: Report,
+) -> None:
     places = [(data.domains / key / "mailboxes.sqlite", refers) for key, refers in boxes.items()]
     for path, refers in [*places, (data.deliveries, delivered), (data.shared.progress, shared)]:
         if end is not None and refers.position >= end:
@@ -291,6 +295,6 @@ def _jobs(data: DataDirectory, report: Report) -> None:
         try:
             json.loads(path.read_bytes())
         except FileNotFoundError:
-            continue  # taken in meanwhile
+            continue  # the gateway has removed it
         except (OSError, ValueError) as error:
-            report.add(path, f"holds no JSON: {error}", "remove it: the driver does the job again")
+            report.add(path, f"is not JSON: {error}", "remove it: the driver does the job again")

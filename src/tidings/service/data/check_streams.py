@@ -1,7 +1,6 @@
-"""What Spark's side of a domain has on the disk: its index, and the checkpoint of its stream.
+"""Checks what Spark needs of a domain: its index, and the checkpoint of its stream.
 
-Both can be made again, the index from the catalogue and the checkpoint from the mailboxes, so that damage of them costs
-time and nothing else.
+Both can be rebuilt, the index from the catalogue and the checkpoint from the mailboxes, so damage only costs time.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ if TYPE_CHECKING:
     from tidings.service.data.check_data import Report
 
 _INDEX = "stop the service and remove the directory {}: it is compiled again from the catalogue"
-_QUERY = "start the service: the stream goes on without it, after the last position that its mailboxes have"
+_QUERY = "start the service: the stream continues without it, after the last position that its mailboxes have"
 
 
 def check_streams(files: DomainFiles, end: int | None, report: Report, progress: Callable[[int, int], None]) -> None:
-    """Look at the index and the checkpoint of one domain; `end` is where the log ends, where that is known."""
+    """Check the index and the checkpoint of one domain; `end` is the end of the log, if known."""
     progress(0, 1)
     if files.index.is_dir():
         _check_index(files, report)
-    if files.query.is_dir() and any(files.query.iterdir()):  # an empty one is of a backup, and not begun
+    if files.query.is_dir() and any(files.query.iterdir()):  # an empty one is new, or of a backup
         _Query(files.key, files.query, end, report).check(partial(_loaded, files.mailboxes, Notifications))
     progress(1, 1)
 
 
 def check_shared(files: SharedFiles, end: int | None, report: Report) -> None:
-    """Look at the checkpoint of the stream that small domains share."""
+    """Check the checkpoint of the stream that small domains share."""
     if files.query.is_dir() and any(files.query.iterdir()):
         query = _Query("the shared stream", files.query, end, report)
         query.check(partial(_loaded, files.progress, SharedProgress))
 
 
 def _loaded(path: Path, kind: type[Notifications | SharedProgress], query: str) -> int | None:
-    """The last batch of a query that is in the mailboxes."""
+    """Returns the last batch of a query that is in the mailboxes."""
     with kind(path, read_only=True) as store:
         return store.last_batch(query)
 
@@ -58,11 +57,11 @@ def _check_index(files: DomainFiles, report: Report) -> None:
         try:
             version = directory.current()
             if version is None:
-                return  # nothing was compiled yet
+                return  # nothing is compiled yet
             found = describe_version(directory, version)
         except TidingsError as error:
             if report.running and directory.current() != version:
-                continue  # another has taken its place meanwhile
+                continue  # it was replaced meanwhile
             report.add(files.index, str(error), _INDEX.format(files.index))
             return
         report.sound.append(f"index of {files.key}: version {version}, {found.subscriptions:,} subscriptions")
@@ -70,7 +69,7 @@ def _check_index(files: DomainFiles, report: Report) -> None:
 
 
 class _Query:
-    """The checkpoint of a stream, read as it lies there."""
+    """Checks the checkpoint of a stream, without Spark."""
 
     def __init__(self, key: str, path: Path, end: int | None, report: Report) -> None:
         self._key = key
@@ -90,7 +89,7 @@ class _Query:
         if done > planned:
             self._wrong("commits", f"batch {done} is done, and {planned} is the last that was planned")
         if form is not None and not self._report.running:
-            with contextlib.suppress(TidingsError):  # which was said of the mailboxes
+            with contextlib.suppress(TidingsError):  # which is reported for the mailboxes
                 self._check_store(loaded(str(form.get("query"))), planned, done)
         if self._sound:
             self._report.sound.append(f"checkpoint of {self._key}: {done + 1:,} batches are done")
@@ -103,13 +102,13 @@ class _Query:
             offset = json.loads(lines[2])
             position, _ = int(offset["log"]), int(offset["subscriptions"])
         except (ValueError, KeyError, TypeError) as error:
-            self._wrong(f"offsets/{batch}", f"makes no sense ({error!r})")
+            self._wrong(f"offsets/{batch}", f"cannot be read ({error!r})")
             return
         if self._end is not None and position > self._end:
             self._wrong(f"offsets/{batch}", f"is at position {position:,}, and the log ends at {self._end:,}")
 
     def _check_store(self, loaded: int | None, planned: int, done: int) -> None:
-        """The mailboxes may be one batch ahead: they are loaded before Spark writes down that a batch is done."""
+        """The mailboxes may be one batch ahead: they are loaded before Spark notes that a batch is done."""
         if loaded is not None and loaded > planned:
             self._wrong("offsets", f"come to batch {planned}, and the mailboxes have {loaded}: they are an old copy")
         elif done > (-1 if loaded is None else loaded):
@@ -120,7 +119,7 @@ class _Query:
         return sorted(int(one.name) for one in path.iterdir() if one.name.isdecimal()) if path.is_dir() else []
 
     def _lines(self, name: str, count: int) -> list[str] | None:
-        """What Spark has written to a file: a version, and so many lines in all at least."""
+        """Returns the lines of a file that Spark has written: a version, and at least this many lines in all."""
         text = self._text(name)
         if text is None:
             return None
@@ -135,7 +134,7 @@ class _Query:
         try:
             found = None if text is None else json.loads(text)
         except ValueError as error:
-            self._wrong(name, f"holds no JSON ({error})")
+            self._wrong(name, f"is not JSON ({error})")
             return None
         return found if isinstance(found, dict) else None
 
@@ -144,7 +143,7 @@ class _Query:
         try:
             return path.read_text()
         except FileNotFoundError as error:
-            if not self._report.running:  # else Spark may have removed it, as it does with old ones
+            if not self._report.running:  # otherwise Spark may have removed it, as it does with old ones
                 self._wrong(name, f"cannot be read ({error.strerror})")
         except (OSError, ValueError) as error:
             self._wrong(name, f"cannot be read ({error})")

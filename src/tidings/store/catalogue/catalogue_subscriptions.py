@@ -1,7 +1,7 @@
 """Subscriptions: made, changed, found, ended.
 
-What is made or changed here concerns no event yet. A new filter is a row that `activate` gives its validity, as
-`filters` says; whoever is told that a subscription is there is told so after that.
+What is made or changed here concerns no event yet. `activate` gives a new filter its validity (see
+`catalogue_filters`); only then is the subscriber told that the subscription is there.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ _state = sa.case(
 
 
 class CatalogueSubscriptions:
-    """The part of the catalogue that knows subscriptions."""
+    """The subscriptions of the catalogue."""
 
     _database: Database
 
     def create(self, new: NewSubscription) -> SubscriptionRow:
-        """Write a subscription down, pending until its filter is activated."""
+        """Add a subscription, pending until its filter is activated."""
         return self.create_many([new])[0]
 
     def create_many(self, new: Iterable[NewSubscription]) -> Sequence[SubscriptionRow]:
-        """Write subscriptions down, all or none of them; answers them in the order that they were given in."""
+        """Add subscriptions, all or none of them; returns them in the order given."""
         wanted = [_checked(subscription) for subscription in new]
         time = now()
         made: list[SubscriptionRow] = []
@@ -114,7 +114,7 @@ class CatalogueSubscriptions:
     def change_filter(
         self, tenant: str, id: str, filter: str, cost: int = 0, *, replay_from: int | None = None
     ) -> FilterRow:
-        """Write a new filter of a subscription down; the old one is valid until this one is activated.
+        """Add a new filter to a subscription; the old one is valid until this one is activated.
 
         With `replay_from`, events from that position on are matched with the new one too.
         """
@@ -133,7 +133,7 @@ class CatalogueSubscriptions:
     def fail_filter(self, number: int, position: int, reason: str) -> SubscriptionRow | None:
         """Note that a filter breaks matching, and was left out from a position on; returns its subscription.
 
-        None where it was noted before, or its subscription is gone.
+        None if it was noted before, or its subscription was deleted.
         """
         failing = sa.update(filters).where(filters.c.number == number, filters.c.failed.is_(None))
         with self._database.writing(ALL_TENANTS) as connection:
@@ -144,7 +144,7 @@ class CatalogueSubscriptions:
             return None if row is None else _complete(connection, [row])[0]
 
     def update(self, tenant: str, id: str, **changes: Unpack[SubscriptionChanges]) -> SubscriptionRow:
-        """Change what is given of a subscription; None takes a value away."""
+        """Change what is given of a subscription; None removes a value."""
         with self._database.writing(tenant) as connection:
             found = _required(connection, tenant, id)
             values = _values_of(changes)
@@ -160,20 +160,20 @@ class CatalogueSubscriptions:
             return _complete(connection, [dict(found) | differing])[0]
 
     def get(self, tenant: str, id: str) -> SubscriptionRow | None:
-        """A subscription that was not deleted."""
+        """Returns a subscription that was not deleted."""
         with self._database.reading(tenant) as connection:
             found = _found(connection, tenant, id)
             return None if found is None else _complete(connection, [found])[0]
 
     def subscriptions_by_tenant(self) -> dict[str, tuple[int, int]]:
-        """How many subscriptions each tenant has, and what their filters cost."""
+        """Returns how many subscriptions each tenant has, and what their filters cost."""
         sums = sa.func.count(), sa.func.sum(subscriptions.c.cost)
         wanted = sa.select(subscriptions.c.tenant, *sums).where(_live).group_by(subscriptions.c.tenant)
         with self._database.reading(ALL_TENANTS) as connection:
             return {str(tenant): (int(count), int(cost)) for tenant, count, cost in connection.execute(wanted)}
 
     def delete(self, tenant: str, id: str, position: int) -> bool:
-        """Delete a subscription: it concerns no event from a position on, the log's end. Answers whether it was there.
+        """Delete a subscription: it concerns no event from a position on, the log's end. Returns whether it existed.
 
         Its id may be given to another one then, which has nothing to do with it.
         """
@@ -189,7 +189,7 @@ class CatalogueSubscriptions:
         return True
 
     def expire(self, tenant: str, id: str, position: int) -> bool:
-        """End a subscription whose time has come: what waits for it can still be had. Answers whether it went on."""
+        """End a subscription whose time has come; what waits can still be read. Returns whether it was active."""
         with self._database.writing(tenant) as connection:
             found = _found(connection, tenant, id)
             if found is None or found["ended"] is not None:
@@ -207,14 +207,14 @@ class CatalogueSubscriptions:
             return _complete(connection, found)
 
     def webhooks(self, *, after: int = 0, limit: int = 1_000) -> Sequence[SubscriptionRow]:
-        """The subscriptions of all tenants that are delivered by webhook, in the order of their keys."""
+        """Returns the subscriptions of all tenants that are delivered by webhook, in the order of their keys."""
         wanted = sa.select(*_columns).where(_live, _c.delivery == "webhook", _c.key > after)
         with self._database.reading(ALL_TENANTS) as connection:
             found = connection.execute(wanted.order_by(_c.key).limit(limit)).mappings().all()
             return _complete(connection, found)
 
     def by_filter(self, numbers: Iterable[int]) -> dict[int, SubscriptionRow]:
-        """Whose the filters of these numbers are, of all tenants; without those that were deleted."""
+        """Returns the subscriptions that these filters belong to, by number, of all tenants; without deleted ones."""
         answer: dict[int, SubscriptionRow] = {}
         with self._database.reading(ALL_TENANTS) as connection:
             for some in in_parts(sorted(set(numbers))):
@@ -226,7 +226,7 @@ class CatalogueSubscriptions:
         return answer
 
     def by_key(self, keys: Iterable[int]) -> dict[int, SubscriptionRow]:
-        """The subscriptions of these keys, of all tenants; without those that were deleted."""
+        """Returns the subscriptions with these keys, of all tenants; without deleted ones."""
         with self._database.reading(ALL_TENANTS) as connection:
             found: dict[int, SubscriptionRow] = {}
             for some in in_parts(sorted(set(keys))):
@@ -236,9 +236,9 @@ class CatalogueSubscriptions:
         return found
 
     def purge(self, tenant: str, domain: str, *, reached: int, revision: int, limit: int = 1_000) -> Sequence[int]:
-        """Remove deleted subscriptions that matter no more; answers their keys, whose deliveries may be forgotten.
+        """Remove deleted subscriptions that are not needed any more; returns their keys.
 
-        They do not where the domain's stream has done all before the position `reached`, and its index is of
+        They are not needed if the domain's stream has matched all before the position `reached`, and its index is of
         this `revision` or a later one, so that their filters have left it.
         """
         of_domain = (_c.tenant == tenant) & (_c.domain == domain)
@@ -264,10 +264,10 @@ class CatalogueSubscriptions:
         after: str | None = None,
         limit: int = 100,
     ) -> SubscriptionPage:
-        """Subscriptions of a tenant, the oldest first.
+        """Returns subscriptions of a tenant, the oldest first.
 
-        `label` is a name, or name=value; `search` a part of the id or the filter, where A and a are the same
-        (of other letters than these 26, not); `after` what the page before said is `next`.
+        `label` is a name, or name=value; `search` a part of the id or the filter, ignoring the case of ASCII letters;
+        `after` is `next` of the page before.
         """
         wanted = sa.select(*_columns).where(_live, _c.tenant == tenant)
         if domain is not None:
@@ -280,7 +280,7 @@ class CatalogueSubscriptions:
             wanted = wanted.where(self._contains(_c.id, search) | self._contains(_c.filter, search))
         if state is not None:
             if state not in STATES:
-                raise CatalogueError(f"state: '{state}' is none; there are {', '.join(STATES)}")
+                raise CatalogueError(f"state: '{state}' does not exist; give one of {', '.join(STATES)}")
             wanted = wanted.where(_state == state)
         if after is not None:
             wanted = wanted.where(_c.key > _place(after))
@@ -290,7 +290,7 @@ class CatalogueSubscriptions:
         return SubscriptionPage(rows, str(rows[-1].key) if len(found) > limit else None)
 
     def _contains(self, column: sa.Column[str], part: str) -> sa.ColumnElement[bool]:
-        # By the collation "C" PostgreSQL lowers A to Z alone, as SQLite does.
+        # With the collation "C", PostgreSQL lowers only A to Z, as SQLite does.
         text = column if self._database.is_sqlite else column.collate("C")
         return sa.func.lower(text).contains(plain(part, "search").translate(_LOWER), autoescape=True)
 
@@ -313,7 +313,7 @@ def _required(connection: Connection, tenant: str, id: str) -> Found:
 
 def _checked(new: NewSubscription) -> NewSubscription:
     if new.delivery not in DELIVERIES:
-        raise CatalogueError(f"delivery: '{new.delivery}' is no way to deliver; there are {', '.join(DELIVERIES)}")
+        raise CatalogueError(f"delivery: '{new.delivery}' is not a way to deliver; give one of {', '.join(DELIVERIES)}")
     _check_selection(new.select)
     if new.id is not None and not 0 < len(new.id) <= MAX_ID_LENGTH:
         raise CatalogueError(f"id: has {len(new.id)} characters; give 1 to {MAX_ID_LENGTH}")
@@ -327,7 +327,7 @@ def _checked(new: NewSubscription) -> NewSubscription:
 
 def _check_selection(select: str) -> None:
     if select not in SELECTIONS:
-        raise CatalogueError(f"select: '{select}' cannot be selected; there are {', '.join(SELECTIONS)}")
+        raise CatalogueError(f"select: '{select}' cannot be selected; give one of {', '.join(SELECTIONS)}")
 
 
 def _check_labels(given: Mapping[str, str]) -> None:
@@ -378,7 +378,7 @@ def _inserted(
         }
         for subscription in new
     ]
-    one = len(rows) == 1  # far quicker without the care for their order
+    one = len(rows) == 1  # much faster without sorting
     keys = connection.execute(_insert if one else _insert_sorted, rows[0] if one else rows).scalars().all()
     theirs = [
         _filter_values(row, key, subscription.filter, subscription.replay_from, revision)
@@ -432,7 +432,7 @@ def _values_of(changes: SubscriptionChanges) -> dict[str, Any]:
     assert not unknown, f"a subscription has no {unknown} to change"
     if values.get("delivery", DELIVERIES[0]) not in DELIVERIES:
         raise CatalogueError(
-            f"delivery: '{values['delivery']}' is no way to deliver; there are {', '.join(DELIVERIES)}"
+            f"delivery: '{values['delivery']}' is not a way to deliver; give one of {', '.join(DELIVERIES)}"
         )
     _check_selection(values.get("select", SELECTIONS[0]))
     for name in ("url", "secret", "old_secret", "disabled", "suspended"):
@@ -445,7 +445,7 @@ def _values_of(changes: SubscriptionChanges) -> dict[str, Any]:
 
 
 def _end(connection: Connection, found: Found, position: int) -> None:
-    """Have a subscription concern no event from a position on, and have nobody work for it."""
+    """End the filters of a subscription at a position, and the replay that it waits for."""
     revision = next_revision(connection)
     end_filters(connection, found["key"], position, revision)
     touch_domains(connection, [(found["tenant"], found["domain"])], revision)
@@ -454,7 +454,7 @@ def _end(connection: Connection, found: Found, position: int) -> None:
 
 
 def _complete(connection: Connection, found: Sequence[Found]) -> Sequence[SubscriptionRow]:
-    """Rows of subscriptions with their filters."""
+    """Returns rows of subscriptions with their filters."""
     theirs: dict[int, list[FilterRow]] = {row["key"]: [] for row in found}
     for some in in_parts(list(theirs)):
         for filter in rows_of(connection.execute(_filters_of, {"keys": list(some)})):
@@ -470,7 +470,7 @@ def _written(given: Mapping[str, str]) -> str:
 
 def _place(after: str) -> int:
     if not (after.isascii() and after.isdigit() and len(after) < 19):
-        raise CatalogueError(f"after: '{after}' is not what a page said is next")
+        raise CatalogueError(f"after: '{after}' is not the `next` of a page")
     return int(after)
 
 

@@ -1,9 +1,9 @@
-"""A topic of Kafka: one partition, since one order of positions is what everything else is told by.
+"""A topic of Kafka, with one partition: a log is one order of positions.
 
     kafka://host:9092,host:9092/topic?security.protocol=SASL_SSL&sasl.mechanism=…
 
-What follows the question mark are settings of librdkafka. A topic that is not there is made, and keeps its records
-until it is told otherwise.
+After the question mark come settings of librdkafka. A topic that does not exist is made, and keeps its records until
+they are removed.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from tidings.store.log.log_errors import (
     LogUnknownError,
 )
 
-ANSWER_SECONDS = 10.0  # that Kafka has; then whoever waits is told to try again
-MIN_RECORD_BYTES = 8 << 20  # that a topic has to take: the texts of a page, with room
-_RECORD_BYTES = 16 << 20  # that one takes which is made here
+RESPONSE_SECONDS = 10.0  # that Kafka has to respond; then an error asks to try again
+MIN_RECORD_BYTES = 8 << 20  # that a topic has to accept: the texts of a page, with room
+_RECORD_BYTES = 16 << 20  # that a topic accepts if it is made here
 _READ_AHEAD_KBYTES = 16 << 10
-_FETCH_WAIT_MS = 10  # a fetch that waits at the end of the topic keeps the next, elsewhere, waiting so long
+_FETCH_WAIT_MS = 10  # a fetch that waits at the end of the topic delays the next one by as much
 _TOGETHER = 32  # records that are asked for at once
-_NEAR = 64  # records that are read and thrown away rather than to begin again after them
+_NEAR = 64  # records that are read and dropped rather than skipped by a new fetch
 
 
 class KafkaTopic:
-    """Connects when it is first asked. Any thread may ask."""
+    """Connects on first use. Any thread may use it."""
 
     def __init__(self, url: str) -> None:
         given = urlsplit(url)
         topic = given.path.strip("/")
         if not given.netloc or not topic or "/" in topic or "@" in given.netloc:
-            raise LogError("log: a topic is named as kafka://host:port/topic?sasl.username=…")
+            raise LogError("log: give a topic as kafka://host:port/topic?sasl.username=…")
         self._topic = topic
         self._hosts = given.netloc
         self._settings: dict[str, Any] = dict(parse_qsl(given.query)) | {"bootstrap.servers": given.netloc}
@@ -75,20 +75,20 @@ class KafkaTopic:
             return self._bounds()
 
     def _bounds(self) -> tuple[int, int]:
-        found: Any = self._reading().get_watermark_offsets(self._partition(), ANSWER_SECONDS, False)
+        found: Any = self._reading().get_watermark_offsets(self._partition(), RESPONSE_SECONDS, False)
         if found is None:
-            raise LogBusyError(f"log: {self.name} does not answer; try again")
+            raise LogBusyError(f"log: {self.name} does not respond; try again")
         return int(found[0]), int(found[1])
 
     # ------------------------------------------------------------------ writing
 
     def append(self, records: Sequence[bytes]) -> list[int]:
-        """Answers when all replicas that are in sync have the records (`acks=all`)."""
+        """Returns when all replicas that are in sync have the records (`acks=all`)."""
         with self._lock, self._translated():
             largest = max(map(len, records), default=0)
             if largest > self._known():
                 raise LogFullError(
-                    f"log: a page of {largest} bytes is more than {self.name} takes; raise its max.message.bytes"
+                    f"log: {self.name} does not accept a page of {largest} bytes; raise its max.message.bytes"
                 )
             offsets: dict[int, int | None] = {}
             reasons: list[str] = []
@@ -103,15 +103,15 @@ class KafkaTopic:
                 producer = self._writing()
                 for row, record in enumerate(records):
                     producer.produce(self._topic, record, partition=0, on_delivery=partial(told, row))
-                producer.flush(ANSWER_SECONDS + 1)
+                producer.flush(RESPONSE_SECONDS + 1)
                 kept = [offset for _, offset in sorted(offsets.items()) if offset is not None]
                 if len(kept) < len(records):
-                    reason = reasons[0] if reasons else "no answer"
+                    reason = reasons[0] if reasons else "no response"
                     raise LogUnknownError(
                         f"log: {self.name} did not say whether it has the events ({reason}); try again"
                     )
             except BaseException:
-                # What it has sent may arrive yet; who writes next takes its place, and sees.
+                # What it has sent may still arrive; the next writer takes its place, and sees.
                 self._drop_producer()
                 raise
             return kept
@@ -126,7 +126,7 @@ class KafkaTopic:
                     "linger.ms": 0,
                     "compression.type": "none",  # pages are compressed
                     "message.max.bytes": self._known(),
-                    "message.timeout.ms": round(ANSWER_SECONDS * 1000),
+                    "message.timeout.ms": round(RESPONSE_SECONDS * 1000),
                     "log_level": 2,  # what fails is raised
                 }
             )
@@ -149,19 +149,19 @@ class KafkaTopic:
             return found
 
     def _read(self, wanted: list[int], found: dict[int, bytes], left: float) -> float:
-        """Read records that lie together, and answer how many bytes more are wanted."""
+        """Read records that lie together; returns how many more bytes are wanted."""
         consumer = self._reading()
         consumer.assign([self._partition(wanted[0])])
         try:
             at, last = wanted[0], wanted[-1]
             asked = set(wanted)
-            until = time.monotonic() + ANSWER_SECONDS
+            until = time.monotonic() + RESPONSE_SECONDS
             while at <= last and left > 0:
                 messages = consumer.consume(min(_TOGETHER, last + 1 - at), timeout=0.5)
                 if not messages and time.monotonic() > until:
-                    raise LogBusyError(f"log: {self.name} does not answer; try again")
+                    raise LogBusyError(f"log: {self.name} does not respond; try again")
                 for message in messages:
-                    until = time.monotonic() + ANSWER_SECONDS
+                    until = time.monotonic() + RESPONSE_SECONDS
                     self._check(message.error(), at)
                     at = (message.offset() or 0) + 1
                     value = message.value()
@@ -169,7 +169,7 @@ class KafkaTopic:
                         found[at - 1] = value
                         left -= len(value)
         finally:
-            consumer.unassign()  # so that nothing is read ahead that nobody asks for
+            consumer.unassign()  # stop reading ahead
         return left
 
     def _check(self, error: KafkaError | None, offset: int) -> None:
@@ -178,10 +178,8 @@ class KafkaTopic:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             first, _ = self._bounds()
             if offset < first:
-                raise LogRangeError(
-                    f"log: {self.name} has removed what was before offset {first}, and this was {offset}"
-                )
-            raise LogCorruptError(f"log: {self.name} has lost what it had at offset {offset} ({error})", position=0)
+                raise LogRangeError(f"log: {self.name} has removed all before offset {first}, also {offset}")
+            raise LogCorruptError(f"log: {self.name} has lost the record at offset {offset} ({error})", position=0)
         if not error.retriable() and error.code() not in _PASSING:
             raise KafkaException(error)
 
@@ -190,7 +188,7 @@ class KafkaTopic:
             self._consumer = Consumer(
                 self._settings
                 | {
-                    "group.id": "tidings",  # which nothing is kept of
+                    "group.id": "tidings",  # required; no offsets are committed
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                     "fetch.wait.max.ms": _FETCH_WAIT_MS,
@@ -209,35 +207,35 @@ class KafkaTopic:
     def remove_before(self, offset: int) -> None:
         with self._lock, self._translated():
             admin = AdminClient(self._settings | {"log_level": 2})
-            for done in admin.delete_records([self._partition(offset)], request_timeout=ANSWER_SECONDS).values():
+            for done in admin.delete_records([self._partition(offset)], request_timeout=RESPONSE_SECONDS).values():
                 done.result()
 
     def _known(self) -> int:
-        """How many bytes a record may have; makes the topic where there is none, and checks one that there is."""
+        """Returns how many bytes a record may have; makes the topic if there is none, and checks one that exists."""
         if self._max_record_bytes is not None:
             return self._max_record_bytes
         admin = AdminClient(self._settings | {"log_level": 2})
-        # Asked as a reader: where who writes asks for a topic, Kafka makes one as it sees fit.
-        described = self._reading().list_topics(self._topic, timeout=ANSWER_SECONDS).topics[self._topic]
+        # As a reader: if a writer asked, Kafka might make the topic with its own settings.
+        described = self._reading().list_topics(self._topic, timeout=RESPONSE_SECONDS).topics[self._topic]
         if described.error is not None:
             self._make(admin)
         elif len(described.partitions) != 1:
             raise LogError(
                 f"log: {self.name} has {len(described.partitions)} partitions, and a log is one order of events: give "
-                "a topic with one, or one that is not there yet"
+                "a topic with one partition, or a new one"
             )
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
-        (asked,) = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS).values()
+        (asked,) = admin.describe_configs([resource], request_timeout=RESPONSE_SECONDS).values()
         bytes_max = int(asked.result()["max.message.bytes"].value)
         if bytes_max < MIN_RECORD_BYTES:
             raise LogError(
-                f"log: {self.name} takes records of {bytes_max} bytes; set its max.message.bytes to {_RECORD_BYTES}"
+                f"log: {self.name} accepts records of {bytes_max} bytes; set its max.message.bytes to {_RECORD_BYTES}"
             )
         self._max_record_bytes = bytes_max - 1024  # Kafka counts its own framing too
         return self._max_record_bytes
 
     def _make(self, admin: AdminClient) -> None:
-        # Events go when the service says so, which knows who still needs them.
+        # Only the service removes events: it knows which are still needed.
         config = {
             "cleanup.policy": "delete",
             "retention.ms": "-1",
@@ -246,43 +244,46 @@ class KafkaTopic:
         }
         new = NewTopic(self._topic, num_partitions=1, replication_factor=-1, config=config)
         try:
-            for done in admin.create_topics([new], request_timeout=ANSWER_SECONDS).values():
+            for done in admin.create_topics([new], request_timeout=RESPONSE_SECONDS).values():
                 done.result()
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # by another that begins now
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # made by another process at this moment
                 raise
-        until = time.monotonic() + ANSWER_SECONDS
-        while time.monotonic() < until:  # what is made is not there at once
-            known = self._reading().list_topics(self._topic, timeout=ANSWER_SECONDS).topics[self._topic]
+        until = time.monotonic() + RESPONSE_SECONDS
+        while time.monotonic() < until:  # a new topic is not ready at once
+            known = self._reading().list_topics(self._topic, timeout=RESPONSE_SECONDS).topics[self._topic]
             if known.error is None and all(partition.leader >= 0 for partition in known.partitions.values()):
                 return
             time.sleep(0.05)
-        raise LogBusyError(f"log: {self.name} was made, and is not there yet; try again")
+        raise LogBusyError(f"log: {self.name} was made, and is not ready yet; try again")
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """Kafka's errors in our words."""
+        """Raises Kafka's errors as ours."""
         try:
             yield
         except KafkaException as raised:
             error = raised.args[0]
             if error.code() == KafkaError._BAD_MSG:
-                raise LogCorruptError(
-                    f"log: {self.name} has a record that is damaged ({error})", position=0
-                ) from raised
+                raise LogCorruptError(f"log: {self.name} has a damaged record ({error})", position=0) from raised
             if error.retriable() or error.code() in _PASSING:
                 raise LogBusyError(f"log: {self.name} cannot be reached ({error}); try again") from raised
             raise LogError(f"log: {self.name}: {error}") from raised
 
 
 _PASSING = (
-    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
-    KafkaError.REQUEST_TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT_QUEUE,
-)  # fmt: skip
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+)
 
 
 def _runs(offsets: Iterable[int]) -> Iterator[list[int]]:
-    """Offsets that are near to each other, together."""
+    """Yields offsets in runs that lie near to each other."""
     run: list[int] = []
     for offset in offsets:
         if run and offset - run[-1] > _NEAR:

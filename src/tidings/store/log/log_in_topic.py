@@ -1,11 +1,11 @@
-"""The log, written to a topic of Kafka: pages go there, and the directory has an index of them.
+"""The log in a topic of Kafka: pages go there, and the directory has an index of them.
 
     with open_log("data/log", "kafka://broker:9092/events") as log:
         positions = log.append(read_events(events, flights))
 
-An append is answered when the topic has it and the index knows it. Readers see what the index has, so that everything
-that is told by positions is as in a log that keeps its pages itself: order, identities, where the log ends. The index
-may lag after a crash, or be lost with its disk: the writer takes in what the topic has more before it begins.
+An append returns when the topic has it and the index knows it. Readers see what the index has, so positions mean the
+same as in a log that keeps its pages itself: order, identities, the end of the log. The index may lag after a crash, or
+be lost with its disk: before it begins, the writer adds what the topic has beyond it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tidings.store.log.page import Page, without_columns
 from tidings.store.log.topic_pages import Following, Topic, opening, packed, topic_at, write_place
 
 _TRIES = 5  # to take a place in the topic, where others write to it
-_TOGETHER = 1_000  # records that are taken in at once
+_TOGETHER = 1_000  # records that are indexed at once
 _TOGETHER_BYTES = 16 << 20
 
 _logger = logging.getLogger(__name__)
 
 
 def open_log(directory: str | os.PathLike[str], url: str | None = None, **options: Any) -> Log:
-    """The log of a directory, for writing; with a URL, its pages are in the topic that it names."""
+    """Opens the log of a directory for writing; with a URL, its pages are in the topic that it names."""
     if url is None:
         return Log(directory, **options)
     path = Path(directory)
@@ -53,14 +53,14 @@ class TopicLog(Log):
 
     def __init__(self, directory: str | os.PathLike[str], topic: Topic, **options: Any) -> None:
         self._pages_in = topic
-        self._has_place = False  # the next record of the topic is ours to write
-        self._offset = 0  # all records before it were looked at
+        self._has_place = False  # whether the next record of the topic is ours to write
+        self._offset = 0  # all records before it were read
         super().__init__(directory, topic=topic, **options)
 
     # -- on the writing thread ---------------------------------------------------------------------
 
     def _make_ready(self) -> None:
-        """Take in what the topic has beyond the index, and then the place after it."""
+        """Index what the topic has beyond the index, then take the place after it."""
         if self._has_place:
             return
         topic = self._pages_in
@@ -68,7 +68,7 @@ class TopicLog(Log):
             end = self._catch_up()
             try:
                 offsets = topic.append(packed([opening(self._next, self._now())], end))
-            except LogUnknownError as error:  # which is seen when the topic is read once more
+            except LogUnknownError as error:  # the topic is read again to see
                 _logger.warning("%s", error)
                 continue
             if offsets == [end]:
@@ -76,12 +76,12 @@ class TopicLog(Log):
                 self._has_place = True
                 return
         raise LogBusyError(
-            f"log: no place is to be had in {topic.name}: it does not answer, or others write to it, and a log has one "
-            "writer; try again"
+            f"log: cannot write to {topic.name}: it does not respond, or others write to it, and a log has one writer; "
+            "try again"
         )
 
     def _catch_up(self) -> int:
-        """Have the index know every commit that counts; answers the offset of the next record."""
+        """Index every commit that counts; returns the offset of the next record."""
         topic = self._pages_in
         self._offset, self._next = int(self._ask("SELECT offset FROM followed")[0][0]), self.end
         low, high = topic.bounds()
@@ -109,19 +109,19 @@ class TopicLog(Log):
         name = self._pages_in.name
         if high < self._offset:
             raise LogCorruptError(
-                f"log: {name} ends at offset {high}, and it had {self._offset} records: it has lost what it had "
-                "confirmed, or is another; restore it, or begin in another directory",
+                f"log: {name} ends at offset {high}, and it had {self._offset} records: it has lost records "
+                "that it had confirmed, or is another topic; restore it, or use another directory",
                 position=self._next,
             )
         if low == high and low > self._offset:
             raise LogCorruptError(
-                f"log: {name} has nothing left of its {high} records, and this log has not seen all of them: at which "
-                "position it goes on is not known; restore the directory, or take another topic",
+                f"log: {name} has nothing left of its {high} records, and this log has not read all of them: the "
+                "next position is not known; restore the directory, or use another topic",
                 position=self._next,
             )
 
     def _begin_at(self, page: Page) -> None:
-        """An index that is made again, of a topic whose first events are gone."""
+        """Begin a rebuilt index at the first page of a topic whose earlier events were removed."""
         if page.first > 0:
             with translated("cannot write"), self._writer:
                 ask(self._writer, "INSERT OR REPLACE INTO removed VALUES ('', ?)", (page.first - 1,))
@@ -145,7 +145,7 @@ class TopicLog(Log):
         self._remember(page for _, page in placed)
 
     def _index(self, placed: Sequence[tuple[int, Page]], followed: int) -> None:
-        """Note where pages are; from then on readers see them."""
+        """Write down where pages are; from then on readers see them."""
         writer = self._writer
         rows = [replace(page, events=b"", attributes=None) for _, page in placed]
         values = ((*(getattr(page, name) for name in Page.__slots__),) for page in rows)
@@ -162,17 +162,17 @@ class TopicLog(Log):
         bytes_max = self._pages_in.max_record_bytes
         pages = [page if _size(page) < bytes_max // 2 else without_columns(page) for page in pages]
         begin = self._offset
-        self._has_place = False  # unless all goes well
+        self._has_place = False  # until all has gone well
         offsets = self._pages_in.append(packed(pages, begin))
-        if offsets != list(range(begin, begin + len(pages))):  # so that not all of them count, and none does
+        if offsets != list(range(begin, begin + len(pages))):  # then not all of them count, so none does
             raise LogBusyError(
-                f"log: another process has written to {self._pages_in.name}, and a log has one writer: stop it; then "
+                f"log: another process has written to {self._pages_in.name}, and a log has one writer: stop it, then "
                 "try again"
             )
         try:
             self._index(list(zip(offsets, pages, strict=True)), begin + len(pages))
         except LogError as error:
-            raise LogUnknownError(f"{error} (the events are in the topic, and are found there later)") from error
+            raise LogUnknownError(f"{error} (the events are in the topic, and are indexed later)") from error
         self._next = pages[-1].end
         self._has_place = True
 
@@ -180,14 +180,16 @@ class TopicLog(Log):
         more = super()._remove_before(limit)
         if not more:
             first: list[Any] = self._ask("SELECT offset FROM placed ORDER BY first LIMIT 1")
-            # The last record stays: it says at which position the log goes on.
+            # The last record stays: it has the next position of the log.
             self._pages_in.remove_before(min([self._offset - 1, *(row[0] for row in first)]))
         return more
 
     def _forget_before(self, offset: int) -> None:
-        """Events that the topic has removed by itself are gone here too."""
-        gone: list[Any] = self._ask("SELECT first + count FROM pages JOIN placed USING (first) WHERE offset < ? "
-                                    "ORDER BY first DESC LIMIT 1", offset)  # fmt: skip
+        """Remove from the index the events that the topic itself has removed."""
+        last_before = (
+            "SELECT first + count FROM pages JOIN placed USING (first) WHERE offset < ? ORDER BY first DESC LIMIT 1"
+        )
+        gone: list[Any] = self._ask(last_before, offset)
         if gone:
             _logger.warning("log: %s has removed the events before position %d", self._pages_in.name, gone[0][0])
             while super()._remove_before(gone[0][0]):

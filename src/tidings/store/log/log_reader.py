@@ -1,4 +1,4 @@
-"""The log, read: by position, as Arrow, from any process, while it is written.
+"""Reads the log: by position, as Arrow, from any process, while it is written.
 
     with LogReader("data/log") as log:
         for batch in log.read(log.start, log.end):           # position, time, domain, source, id, type, event
@@ -6,8 +6,8 @@
         for part in log.read_attributes(flights, 0, 1_000):  # the attributes of one domain, as typed columns
             ...
 
-Everything that is read has had its checksum verified, and positions are accounted for one by one: what
-is not there was removed by retention (`LogRangeError`), or is damage (`LogCorruptError`).
+Every page that is read has its checksum verified, and every position is accounted for: a missing one was removed by
+retention (`LogRangeError`), or is damage (`LogCorruptError`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _START = "(SELECT coalesce(max(last) + 1, 0) FROM removed)"
 _END = f"""max((SELECT coalesce((SELECT first + count FROM pages ORDER BY first DESC LIMIT 1), 0)),
                (SELECT coalesce(max(last) + 1, 0) FROM lost), {_START})"""
 _FROM_PAGE_WITH = "first >= coalesce((SELECT max(first) FROM pages WHERE first <= ?1), ?1) AND first + count > ?1"
-# Of some domains, as a list of JSON; of all where that is NULL.
+# Of some domains, as a JSON list; of all if that is NULL.
 _OF_DOMAINS = "(?3 IS NULL OR domain IN (SELECT value FROM json_each(?3)))"
 _PAGES = f"""SELECT first, count, domain, time, checksum, length,
     CASE WHEN {_OF_DOMAINS} THEN keys END, CASE WHEN {_OF_DOMAINS} THEN events END,
@@ -61,7 +61,7 @@ _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 def _now() -> int:
-    """In microseconds, as times are in the log."""
+    """Returns microseconds since 1970, as times are in the log."""
     return time.time_ns() // 1000
 
 
@@ -76,7 +76,7 @@ class LoggedEvent:
 
 
 class LogReader:
-    """Reads a log; as many as one likes, in any process. May be shared by threads."""
+    """Reads a log. Any number of readers, in any process; threads may share one."""
 
     def __init__(
         self, directory: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS, topic: Topic | None = None
@@ -109,20 +109,20 @@ class LogReader:
     @property
     def end(self) -> int:
         """The position that the next event will have."""
-        acknowledged = self._acknowledged.read()  # before the other: it only grows
+        acknowledged = self._acknowledged.read()  # before the end: it only grows
         end = int(self._ask(f"SELECT {_END}")[0][0])
         if end < acknowledged:
             raise LogCorruptError(
                 f"log: {self.directory} was acknowledged up to position {acknowledged - 1}, and ends at "
                 f"{end - 1}: its tail is damaged, or an old copy was restored; restore a newer one, or give "
-                f"the positions up for lost with tidings.store.log.log_repair",
+                f"the positions up with tidings.store.log.log_repair",
                 position=end,
             )
         return end
 
     @property
     def stored_bytes(self) -> int:
-        """What the events take, compressed, without SQLite's own overhead."""
+        """How many bytes the events take, compressed, without SQLite's own overhead."""
         return int(self._ask(f"SELECT coalesce(sum(size), 0) FROM ({self._sizes})")[0][0])
 
     @property
@@ -132,42 +132,45 @@ class LogReader:
     def read(
         self, start: int | None = None, end: int | None = None, *, domain: Domains = None
     ) -> Iterator[pa.RecordBatch]:
-        """The events of positions [start, end), of one domain or of all, by `RAW_SCHEMA`."""
+        """Returns the events at positions [start, end), of some domains or of all, by `RAW_SCHEMA`."""
         start, end = self._range(start, end)
         return raw_batches(self.pages(start, end, domain=domain), start, end)
 
     def read_attributes(
-        self, domain: Domain, start: int | None = None, end: int | None = None, *,
+        self,
+        domain: Domain,
+        start: int | None = None,
+        end: int | None = None,
+        *,
         on_error: Literal["raise", "reject"] = "raise",
-    ) -> Iterator[EventColumns]:  # fmt: skip
-        """The attributes of a domain's events of positions [start, end).
+    ) -> Iterator[EventColumns]:
+        """Returns the attributes of a domain's events at positions [start, end).
 
-        An event that does not fit the domain (which may have changed since) raises `EventError`, or
-        with `on_error="reject"` says so in `rejected`.
+        An event that does not fit the domain (which may have changed since) raises EventError; with
+        `on_error="reject"`, the column `rejected` says why.
         """
         start, end = self._range(start, end)
         return attribute_columns(self.pages(start, end, domain=domain.name), domain, start, end, on_error=on_error)
 
     def event(self, position: int) -> LoggedEvent:
-        """The event at a position."""
+        """Returns the event at a position."""
         for page in self.pages(*self._range(position, position + 1)):
             appended = _EPOCH + dt.timedelta(microseconds=page.time)
             return LoggedEvent(position, appended, page.domain, parse(page.texts()[position - page.first]))
         raise LogRangeError(f"log: the event at position {position} was lost, and given up in a repair")
 
     def position_at(self, time: dt.datetime) -> int:
-        """The first position appended at this time or later; the end where there is none.
+        """Returns the first position appended at this time or later; the end if there is none.
 
-        An event has the time of the clock when it was appended, and clocks are set. A time in the future counts for
-        nothing. One that is earlier than those before it says nothing either: such an event is taken to be as late
-        as what comes after it.
+        An event has the time of the clock when it was appended, and clocks are corrected. A time in the future is
+        ignored. So is one that is earlier than those before it: such an event counts as late as what follows it.
         """
         if time.tzinfo is None:
             raise LogRangeError(f"log: the time {time} has no zone; add one, such as UTC")
         return _position_at(self, self._ask, (time - _EPOCH) // dt.timedelta(microseconds=1), _now())
 
     def kept_from(self, *, max_age: dt.timedelta | None = None, max_bytes: int | None = None) -> int:
-        """The first position that these limits keep: events that are no older, and the newest of so many bytes."""
+        """Returns the first position that these limits keep: events no older, and the newest of this many bytes."""
         limits = [self.start]
         if max_age is not None:
             now = _now()
@@ -177,7 +180,7 @@ class LogReader:
         return max(limits)
 
     def position_of_newest(self, max_bytes: int, *, before: int | None = None, prefix: str = "") -> int:
-        """The first position of the newest events, of all or of those before a position, that take so many bytes.
+        """Returns the first position of the newest events that take this many bytes, of all or before a position.
 
         With a prefix, only events of domains count whose names begin with it.
         """
@@ -192,7 +195,7 @@ class LogReader:
         return int(at)
 
     def bytes_between(self, start: int, end: int, *, prefix: str = "") -> int:
-        """What the events of positions [start, end) take, compressed; by pages, the first of them whole.
+        """Returns how many bytes the events at positions [start, end) take, compressed, by whole pages.
 
         With a prefix, only events of domains count whose names begin with it.
         """
@@ -200,9 +203,9 @@ class LogReader:
         return int(self._ask(f"{total} AND domain GLOB ? || '*'", start, end, prefix)[0][0])
 
     def advance(self, start: int, *, domain: Domains = None, events: int | None = None, end: int | None = None) -> int:
-        """Where a read from `start` on ends that takes at most so many events of the domain.
+        """Returns where a read from `start` on ends that takes at most this many events of the domain.
 
-        It ends right after the last of them, so `start` itself is the answer where there are none.
+        It ends right after the last of them, so it returns `start` itself if there are none.
         """
         end = self.end if end is None else end
         if domain is None:
@@ -217,7 +220,7 @@ class LogReader:
         return at
 
     def pages(self, start: int, end: int, *, domain: Domains = None) -> Iterator[Page]:
-        """The pages with events of positions [start, end), verified; the first and last may reach beyond."""
+        """Yields the pages with events at positions [start, end), verified; the first and last may reach beyond."""
         at = start
         while at < end:
             rows = self._fetch(at, end, domain)
@@ -238,13 +241,13 @@ class LogReader:
         last = self.end
         end = last if end is None else end
         if not 0 <= start <= end <= last:
-            raise LogRangeError(f"log: positions {start} to {end} were asked for, and the log ends at {last}")
+            raise LogRangeError(f"log: there are no positions {start} to {end}: the log ends at {last}")
         return start, end
 
     def parts(self, start: int, end: int, domain: str) -> Iterator[tuple[int, int, int]]:
-        """How the events of a domain lie in positions [start, end): the first of each part, their number, their bytes.
+        """Yields the parts of positions [start, end) with events of a domain: first position, number and bytes of each.
 
-        Bytes are those of the events' texts; of a part that is less than a page, its share.
+        Bytes are those of the events' texts; for a part of a page, its share.
         """
         for first, count, length in self._headers(start, end, domain):
             begin = max(first, start)
@@ -257,7 +260,7 @@ class LogReader:
             start = rows[-1][0] + rows[-1][1]
 
     def _fetch(self, at: int, end: int, domain: Domains) -> list[tuple[Any, ...]]:
-        """The next pages, not too many bytes of them: a reader that takes long keeps SQLite from cutting its log."""
+        """Returns the next pages, not too many bytes: a slow reader keeps SQLite from cutting its log."""
         rows: list[tuple[Any, ...]] = []
         size = 0
         with self._lock, translated("cannot read", position=at):
@@ -271,7 +274,7 @@ class LogReader:
         return rows if self._topic is None else self._from_topic(self._topic, rows, domain)
 
     def _from_topic(self, topic: Topic, rows: list[tuple[Any, ...]], domain: Domains) -> list[tuple[Any, ...]]:
-        """Of these pages the first ones, not too many bytes of them, with what the topic has of them."""
+        """Returns the first of these pages, not too many bytes, with their events from the topic."""
         if not rows:
             return rows
         places = {place.page.first: place for place in self._placed(rows[0][0], rows[-1][0] + 1, domain)}
@@ -282,7 +285,7 @@ class LogReader:
             if _is_among(row[2], domain):
                 place = places.get(row[0])
                 if place is None:
-                    break  # removed since
+                    break  # removed meanwhile
                 size += place.size
                 if wanted and size > _FETCH_BYTES:
                     break
@@ -292,9 +295,9 @@ class LogReader:
         return [(*row[:6], *whole.get(row[0], row[6:])) for row in taken]
 
     def placed(self, start: int, end: int, *, domain: Domains = None) -> list[PlacedPage]:
-        """Of a log in a topic, where the pages are with events of positions [start, end)."""
+        """Returns where a topic has the pages with events at positions [start, end)."""
         found = list(self._placed(start, end, domain))
-        if start < (begin := self.start):  # after they were looked up: what was there then is theirs
+        if start < (begin := self.start):  # asked after the lookup: what was there then is returned
             self._account_for(start, min(begin, end), domain)
         return found
 
@@ -304,11 +307,11 @@ class LogReader:
             yield PlacedPage(Page(first, count, of, time, checksum, length, None, b"", None), offset, size)
 
     def removed_to(self, domain: Domains = None) -> int:
-        """The position after the last event of the domain that retention has removed; 0 if none was."""
+        """Returns the position after the last event of the domain that retention has removed; 0 if none was."""
         return int(self._ask(_REMOVED, _listed(domain))[0][0])
 
     def _account_for(self, first: int, end: int, domain: Domains) -> None:
-        """Positions [first, end) have no page: say why, unless no event of the domain is missing."""
+        """Raise the reason why positions [first, end) have no page, unless no event of the domain is missing."""
         removed_to = self.removed_to(domain)
         if first < removed_to:
             raise LogRangeError(
@@ -323,7 +326,7 @@ class LogReader:
         if at < end:
             raise LogCorruptError(
                 f"log: positions {at} to {end - 1} are missing from {self.directory}: the file is damaged; "
-                "restore a copy, or give them up for lost with tidings.store.log.log_repair",
+                "restore a copy, or give them up with tidings.store.log.log_repair",
                 position=at,
             )
 
@@ -333,7 +336,7 @@ class LogReader:
 
 
 def _listed(domain: Domains) -> str | None:
-    """Domains as SQL takes them."""
+    """Returns domains as SQL takes them."""
     if domain is None:
         return None
     return json.dumps([domain] if isinstance(domain, str) else sorted(domain))

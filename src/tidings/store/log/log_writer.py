@@ -257,8 +257,8 @@ class Log(LogReader):
         except apsw.IOError as error:
             # A failed sync may have dropped what it should have written, and the next one would not notice.
             self._failed = LogError(
-                f"log: the disk failed while events from position {self._next} on were written ({error}): open "
-                "the log again to see whether they are kept"
+                f"log: the disk failed while events from position {self._next} on were written ({error}): whether "
+                "they are kept is known when the log is opened again"
             )
             raise self._failed from error
 

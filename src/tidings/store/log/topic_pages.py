@@ -1,12 +1,11 @@
 """A log's pages as the records of a topic, such as Kafka's, and which of these records count.
 
-A topic takes what anybody sends, and what was sent and not answered may still arrive, after another writer has
-begun. So a record says at which offset it was meant to be: it counts where it is there, and is void anywhere else. Of
-two writers one is thus always too late, whoever they are, and finds that out by the offset that it is told. Pages that
-are committed together count when all of them do, one after the other.
+A topic accepts records from everybody, and a record that was sent without a response may still arrive after another
+writer has begun. So a record says which offset it was meant for: it counts at that offset, and is void at any other. Of
+two writers one is thus always too late, and notices by the offset that it gets. Pages that are committed together count
+when all of them do, one after the other.
 
-A writer begins with an empty page, whose place in the topic is taken when it counts: from then on nothing that an
-earlier writer has sent can.
+A writer begins with an empty page. Once that counts, nothing that an earlier writer has sent can.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ _NONE = 0xFFFFFFFF  # the length of attributes that are not there
 
 
 class Topic(Protocol):
-    """One ordered sequence of records, each with its offset; kept by others, and apart from us."""
+    """One ordered sequence of records, each with its offset, kept by another service."""
 
     @property
     def name(self) -> str:
-        """What an operator calls it."""
+        """Its name for an operator."""
 
     @property
     def max_record_bytes(self) -> int: ...
 
     def bounds(self) -> tuple[int, int]:
-        """The offset of the first record, and that of the next to come."""
+        """Returns the offset of the first record, and that of the next one."""
 
     def append(self, records: Sequence[bytes]) -> list[int]:
-        """Have records kept, in this order, and answer their offsets; `LogUnknownError` where they may be or not."""
+        """Append records in this order; returns their offsets. LogUnknownError: it is not known whether it has them."""
 
     def read(self, offsets: Iterable[int], *, max_bytes: int | None = None) -> dict[int, bytes]:
-        """The records at offsets, which go up, of those that are there; the first of them where they are many bytes."""
+        """Returns the existing records at ascending offsets; only the first of them if they have many bytes."""
 
     def remove_before(self, offset: int) -> None: ...
 
@@ -56,7 +55,7 @@ class Topic(Protocol):
 
 
 class Sent(NamedTuple):
-    """A record, read."""
+    """A record that was read."""
 
     offset: int  # where it was meant to be
     part: int  # of how many pages that count together
@@ -65,7 +64,7 @@ class Sent(NamedTuple):
 
 
 def packed(pages: Sequence[Page], offset: int) -> list[bytes]:
-    """Pages that are committed together, as records from an offset on."""
+    """Returns pages that are committed together as records from an offset on."""
     records = []
     for part, page in enumerate(pages):
         domain, keys = page.domain.encode(), page.keys
@@ -79,7 +78,7 @@ def packed(pages: Sequence[Page], offset: int) -> list[bytes]:
 
 
 def unpacked(record: bytes) -> Sent | None:
-    """None of what is no record of ours."""
+    """Returns the content of a record; None if it is not one of ours."""
     if not record.startswith(_MAGIC) or len(record) < _HEAD.size:
         return None
     _, offset, part, parts, first, count, time, checksum, length, *sizes = _HEAD.unpack_from(record)
@@ -108,7 +107,7 @@ class PlacedPage(NamedTuple):
 
 
 def fetched(topic: Topic, placed: Sequence[PlacedPage]) -> Iterator[Page]:
-    """Pages with their events, which the topic has."""
+    """Yields pages with their events from the topic."""
     at = 0
     while at < len(placed):
         end, size = at + 1, placed[at].size
@@ -120,7 +119,7 @@ def fetched(topic: Topic, placed: Sequence[PlacedPage]) -> Iterator[Page]:
             sent = unpacked(records[offset]) if offset in records else None
             if sent is None:
                 raise LogCorruptError(
-                    f"log: {topic.name} has no events at offset {offset} any more, which are those from position "
+                    f"log: {topic.name} has lost the record at offset {offset}, with the events from position "
                     f"{page.first} on",
                     position=page.first,
                 )
@@ -129,20 +128,20 @@ def fetched(topic: Topic, placed: Sequence[PlacedPage]) -> Iterator[Page]:
 
 
 def opening(first: int, time: int) -> Page:
-    """The empty page by which a writer takes its place, at the position that comes next."""
+    """Returns the empty page by which a writer takes its place, at the next position."""
     return make_page(first, "", time, [], None, None)
 
 
 class Following:
-    """Looks at all records of a topic, in their order, and finds the commits that count."""
+    """Reads all records of a topic in order, and finds the commits that count."""
 
     def __init__(self, *, cut: bool = False) -> None:
-        self._cut = cut  # what is before the first record was removed, which may be the first part of its commit
-        self._begun = 0  # at which part those that wait begin
+        self._cut = cut  # records before the first were removed, maybe the first part of its commit
+        self._begun = 0  # the first part that waits
         self._parts: list[Page] = []
 
     def take(self, offset: int, record: bytes | None) -> list[Page] | None:
-        """The pages of a commit that is whole with this record; None where there is none."""
+        """Returns the pages of a commit that is complete with this record; None if none is."""
         sent = None if record is None else unpacked(record)
         cut, self._cut = self._cut, False
         if sent is None or sent.offset != offset:
@@ -161,7 +160,7 @@ class Following:
 
     @property
     def waiting(self) -> int:
-        """Records before this one that are of a commit which is not whole yet."""
+        """How many records before this one belong to a commit that is not complete yet."""
         return len(self._parts)
 
 
@@ -169,7 +168,7 @@ PLACE = "topic.json"
 
 
 def written_place(directory: Path) -> str | None:
-    """The URL of a log's topic; None of a log that keeps its pages itself."""
+    """Returns the URL of a log's topic; None for a log that keeps its pages itself."""
     path = directory / PLACE
     try:
         return str(json.loads(path.read_text())["url"])
@@ -180,7 +179,7 @@ def written_place(directory: Path) -> str | None:
 
 
 def write_place(directory: Path, url: str) -> None:
-    """Say where the pages are. Its owner alone can read it: a URL may have a password."""
+    """Write down which topic has the pages, in a file that only its owner can read: a URL may have a password."""
     before = written_place(directory)
     if before is not None and urlsplit(before).path != urlsplit(url).path:
         raise LogError(
@@ -195,17 +194,17 @@ def write_place(directory: Path, url: str) -> None:
 
 
 def topic_at(url: str) -> Topic:
-    """The topic that a URL names, not connected to yet."""
+    """Returns the topic that a URL names, not connected yet."""
     if urlsplit(url).scheme != "kafka":
-        raise LogError("log: a log is in a directory, or at kafka://host:port/topic")
+        raise LogError("log: give a directory, or kafka://host:port/topic")
     try:
         from tidings.store.log.kafka_topic import KafkaTopic
     except ImportError:
-        raise LogError("log: Kafka needs a package of its own: pip install 'tidings[kafka]'") from None
+        raise LogError("log: Kafka needs another package: pip install 'tidings[kafka]'") from None
     return KafkaTopic(url)
 
 
 @cache
 def shared_topic(url: str) -> Topic:
-    """One connection for all tasks of a process, which keeps it as long as it lives."""
+    """Returns one connection for all tasks of a process, which keeps it open."""
     return topic_at(url)
