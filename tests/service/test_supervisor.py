@@ -73,7 +73,7 @@ def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
-def test_both_are_ready_before_anybody_is_told_and_end_when_it_is_stopped(plan: StandIn) -> None:
+def test_both_children_are_ready_first_and_end_when_it_is_stopped(plan: StandIn) -> None:
     with running(plan) as supervisor:
         gateway, driver = supervisor.gateway.process, supervisor.driver.process
         assert gateway is not None
@@ -127,7 +127,7 @@ def test_a_child_that_cannot_start_is_not_tried_again(plan: StandIn) -> None:
         Supervisor(broken).run()
 
 
-def test_a_port_that_somebody_has_is_told_of_before_anything_is_started(plan: StandIn) -> None:
+def test_a_port_in_use_is_an_error_before_anything_is_started(plan: StandIn) -> None:
     with socket.create_server(("127.0.0.1", plan.port)), pytest.raises(TidingsError, match="give another --port"):
         Supervisor(plan).run()
     assert not (plan.data.path / "gateway.pid").exists()

@@ -93,7 +93,7 @@ def test_a_later_file_has_all_that_the_others_have_and_its_writer_does_not_wait(
     holder.close()
 
 
-def test_writers_go_on_while_a_file_is_copied_and_the_copy_is_as_it_was(tmp_path: Path) -> None:
+def test_writers_continue_while_a_file_is_copied_as_it_was(tmp_path: Path) -> None:
     path = made(tmp_path / "a", "WAL")
     writer = apsw.Connection(str(path))
     seen: list[tuple[int, int]] = []

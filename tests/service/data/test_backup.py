@@ -63,7 +63,7 @@ def test_a_restored_directory_has_what_the_other_had_and_is_sound(data: DataDire
     assert too_open(restored.path) == []
 
 
-def test_events_after_a_restore_get_positions_that_nobody_can_have_seen(data: DataDirectory, tmp_path: Path) -> None:
+def test_events_after_a_restore_get_positions_that_were_never_used(data: DataDirectory, tmp_path: Path) -> None:
     with Log(data.log) as log:
         log.append([cloud(1)], domain="default.quotes")
         back_up(data, tmp_path / "backup")  # while it is open, and goes on
@@ -88,7 +88,7 @@ def test_events_after_a_restore_get_positions_that_nobody_can_have_seen(data: Da
         assert log.append([cloud(4)], domain="default.quotes") == [11 + 2 * POSITIONS_SKIPPED + 2]
 
 
-def test_a_target_that_is_there_is_refused_and_left_as_it_is(data: DataDirectory, tmp_path: Path) -> None:
+def test_an_existing_target_is_refused_and_left_as_it_is(data: DataDirectory, tmp_path: Path) -> None:
     before = files_of(data.path)
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("")
@@ -122,7 +122,7 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"files": {"../../etc/passwd": {"bytes": 1, "sha256": ""}}}'])
-def test_what_is_no_backup_is_refused(data: DataDirectory, tmp_path: Path, text: str) -> None:
+def test_a_directory_that_is_not_a_backup_is_refused(data: DataDirectory, tmp_path: Path, text: str) -> None:
     back_up(data, tmp_path / "backup")
     (tmp_path / "backup" / "backup.json").write_text(text)
     with pytest.raises(BackupError, match="is not a backup"):
@@ -148,7 +148,7 @@ def test_a_source_that_is_damaged_is_named_and_leaves_nothing(data: DataDirector
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-def test_what_is_in_postgresql_or_kafka_is_refused_with_what_to_do(data: DataDirectory, tmp_path: Path) -> None:
+def test_postgresql_and_kafka_are_refused_with_what_to_do(data: DataDirectory, tmp_path: Path) -> None:
     (data.log / "topic.json").write_text('{"url": "kafka://broker:9092/events"}')
     with pytest.raises(BackupError, match=r"are in Kafka, .* cp -a, and start the copy with the same --log"):
         back_up(data, tmp_path / "backup")

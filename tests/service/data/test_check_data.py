@@ -163,9 +163,7 @@ def test_damage_is_found_and_named_with_what_to_do(data: DataDirectory, damage: 
     assert re.search(told, found(report)), found(report)
 
 
-def test_the_command_exits_with_1_where_anything_is_wrong(
-    data: DataDirectory, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_exits_with_1_if_anything_is_wrong(data: DataDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     def run() -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:
             main(["check-data", str(data.path)])
@@ -195,7 +193,7 @@ def test_a_directory_of_something_else_or_of_another_format_is_refused(
     assert "data directory 7 and not 1" in capsys.readouterr().err
 
 
-def test_a_service_that_runs_is_only_read_and_what_cannot_be_checked_is_said(data: DataDirectory) -> None:
+def test_a_running_service_is_only_read_and_unchecked_parts_are_listed(data: DataDirectory) -> None:
     with prepared(ServicePlan(data)), Log(data.log) as log:
         log.append([{"price": 1.0}], domain="default.quotes")
         before = {
@@ -236,7 +234,7 @@ def test_what_is_half_done_after_a_crash_is_recovered_and_not_called_damage(data
     assert "has subscription 9" in found(check_data(data))
 
 
-def test_a_catalogue_in_postgresql_is_checked_where_its_url_is_given(data: DataDirectory) -> None:
+def test_a_catalogue_in_postgresql_is_checked_if_its_url_is_given(data: DataDirectory) -> None:
     elsewhere = data.path.with_name("catalogue.sqlite")
     data.catalogue.rename(elsewhere)  # by its place alone: which database it is the catalogue's own tests look after
     report = check_data(data)

@@ -53,7 +53,7 @@ def test_a_directory_with_another_number_is_refused_before_anything_is_opened(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '"one"'])
-def test_a_format_file_that_makes_no_sense_is_refused(data: DataDirectory, text: str) -> None:
+def test_a_format_file_that_cannot_be_read_is_refused(data: DataDirectory, text: str) -> None:
     (data.path / "format.json").write_text(text)
     with pytest.raises(FormatError, match=r"format.json|another format"):
         data.make()

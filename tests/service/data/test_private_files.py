@@ -54,7 +54,7 @@ def test_files_that_cannot_be_tightened_are_refused_with_their_owner(
         tighten(tmp_path)
 
 
-def test_what_spark_ships_may_have_any_mode_in_a_folder_that_nobody_else_can_enter(tmp_path: Path) -> None:
+def test_files_of_spark_may_have_any_mode_in_a_private_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     shipped = tmp_path / "runs" / "7-x" / "spark-1" / "userFiles" / "shard"
     shipped.parent.mkdir(parents=True)
@@ -73,7 +73,7 @@ def test_a_link_to_nothing_is_passed_over(tmp_path: Path) -> None:
     assert tighten(tmp_path) == 0
 
 
-def test_every_file_that_a_gateway_makes_is_its_owners_whatever_the_shell_says(tmp_path: Path) -> None:
+def test_every_file_that_a_gateway_makes_is_private_whatever_the_umask(tmp_path: Path) -> None:
     pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
     data = DataDirectory(tmp_path / "data")
     with subprocess.Popen([sys.executable, "-c", GATEWAY, str(data.path), "--port", "0"]) as process:

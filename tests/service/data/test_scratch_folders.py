@@ -50,7 +50,7 @@ def test_temporary_files_are_in_the_data_directory_and_go_with_the_driver(data: 
     assert list(data.runs.iterdir()) == []
 
 
-def test_those_of_a_killed_driver_go_with_the_next_and_those_of_a_living_one_stay(data: DataDirectory) -> None:
+def test_folders_of_a_killed_driver_are_removed_by_the_next_one(data: DataDirectory) -> None:
     killed, dead = held(data)
     killed.send_signal(signal.SIGKILL)
     killed.wait()

@@ -41,7 +41,7 @@ def adapting(spark: SparkSession, world: World) -> Iterator[Adapting]:
 
 
 @pytest.mark.long
-def test_views_change_while_events_come_and_every_match_is_told_once(
+def test_views_change_while_events_arrive_and_every_match_is_delivered_once(
     spark: SparkSession, world: World, adapting: Adapting
 ) -> None:
     numbers = {price: world.subscribe(f"price > {price}", f"above {price}") for price in range(20)}
@@ -94,7 +94,7 @@ def test_views_change_while_events_come_and_every_match_is_told_once(
         until(told)
 
 
-def test_mailboxes_are_grouped_where_that_saves_bytes_and_read_as_before(
+def test_mailboxes_are_grouped_if_that_saves_bytes_and_read_as_before(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_adapting, "LEAST", 10)

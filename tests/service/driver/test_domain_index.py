@@ -65,7 +65,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.catalogue.close()
 
 
-def test_an_index_is_made_of_what_is_there_and_follows_what_comes(world: World) -> None:
+def test_an_index_is_built_from_the_catalogue_and_follows_it(world: World) -> None:
     first = world.subscribe("price > 8", "dear")
     world.index.open(world.row, reached=0)
     assert world.numbers() == {first}
@@ -143,7 +143,7 @@ def test_a_poison_filter_is_left_out_with_its_reason_and_stops_no_other(
     assert read_covers(world.files.index).revision == world.row.revision  # nobody waits for it
 
 
-def test_a_start_puts_right_whatever_the_index_has_missed_or_has_too_much(world: World) -> None:
+def test_opening_repairs_an_index_that_misses_rows_or_has_too_many(world: World) -> None:
     kept, lost = world.subscribe("price > 8", "kept"), world.subscribe("price > 9", "lost")
     world.index.open(world.row, reached=0)
     IndexChanges(world.files.index).apply(upsert=[(999, "TRUE")], remove=[lost])
@@ -153,7 +153,7 @@ def test_a_start_puts_right_whatever_the_index_has_missed_or_has_too_much(world:
 
 
 @pytest.mark.parametrize("damage", ["removed", "flipped"])
-def test_an_index_that_is_lost_or_damaged_is_made_anew_with_later_versions(world: World, damage: str) -> None:
+def test_a_lost_or_damaged_index_is_rebuilt_with_later_versions(world: World, damage: str) -> None:
     number = world.subscribe("price > 8", "dear")
     world.index.open(world.row, reached=0)
     version = world.index.version
@@ -185,7 +185,7 @@ def test_compiled_versions_do_not_pile_up(world: World, monkeypatch: pytest.Monk
     assert world.numbers() == numbers
 
 
-def test_a_domain_with_more_attributes_goes_on_with_the_index_and_another_one_makes_it_anew(world: World) -> None:
+def test_more_attributes_keep_the_index_and_other_changes_rebuild_it(world: World) -> None:
     number = world.subscribe("price > 8", "dear")
     world.index.open(world.row, reached=0)
     world.define(Domain("quotes", [*DOMAIN.attributes, Attribute("venue", "string")]))
@@ -204,7 +204,7 @@ def test_a_domain_with_more_attributes_goes_on_with_the_index_and_another_one_ma
     assert Domain.from_json(manifest.domain).leaves[("price",)].name == "decimal"
 
 
-def test_an_index_of_another_format_is_refused_and_not_made_again(world: World) -> None:
+def test_an_index_of_another_format_is_refused_and_not_rebuilt(world: World) -> None:
     world.subscribe("price > 8", "dear")
     world.index.open(world.row, reached=0)
     manifest = world.files.index / str(world.index.version) / "index.json"

@@ -129,7 +129,7 @@ def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSessio
     jobs.stop()
 
 
-def test_events_that_do_not_fit_their_domain_any_more_are_named_by_replays_and_counted_by_backtests(
+def test_replays_name_and_backtests_count_events_that_no_longer_fit_their_domain(
     spark: SparkSession, world: World
 ) -> None:
     old = world.publish(1.0, 9.0)
@@ -150,7 +150,7 @@ def test_events_that_do_not_fit_their_domain_any_more_are_named_by_replays_and_c
     jobs.stop()
 
 
-def test_a_lost_checkpoint_is_made_again_unless_events_that_nobody_matched_are_gone(
+def test_a_lost_checkpoint_is_rebuilt_unless_unmatched_events_were_removed(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_thread, "RETRY_SECONDS", 0.05)

@@ -132,7 +132,7 @@ def test_the_shared_stream_pauses_only_for_a_domain_that_has_caught_up(
     assert shared.pauses == 1
 
 
-def test_only_so_many_domains_have_a_stream_of_their_own_however_large_they_are(streams: Streams) -> None:
+def test_the_number_of_own_streams_is_bounded_however_large_domains_are(streams: Streams) -> None:
     """Each is processes and memory: a tenant that makes many of them must not take the machine from the others."""
     rows = [DomainRow(tenant, f"d{at}", "{}", False, 0, 0, 1) for tenant in ("ada", "ben", "cyd") for at in range(12)]
     streams.follow({row.key: row for row in rows}, 1)
@@ -144,7 +144,7 @@ def test_only_so_many_domains_have_a_stream_of_their_own_however_large_they_are(
     assert len(streams._own) == Sharing().own_at_most
 
 
-def test_a_domain_that_leaves_has_a_checkpoint_before_the_shared_stream_is_without_it(streams: Streams) -> None:
+def test_a_domain_that_leaves_is_on_disk_before_the_shared_stream_drops_it(streams: Streams) -> None:
     data = streams._context.data
     streams.follow({ROW.key: ROW}, 1)
     shared: Any = streams._shared

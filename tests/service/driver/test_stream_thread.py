@@ -66,7 +66,7 @@ def test_filters_and_events_that_break_a_batch_are_found(world: World, tmp_path:
 
 
 @pytest.mark.usefixtures("poison")
-def test_an_event_is_to_blame_where_its_only_filter_matches_earlier_ones(world: World, tmp_path: Path) -> None:
+def test_an_event_is_blamed_if_its_only_filter_matches_earlier_ones(world: World, tmp_path: Path) -> None:
     (good,) = world.publish(9.0)
     (bad,) = world.publish(1.0, time="poison")
     batch = dataclasses.replace(suspect(world, tmp_path / "versions", {1: "price > 5"}), start=good + 1)
@@ -82,7 +82,7 @@ def test_nothing_is_found_in_a_batch_that_does_not_fail(world: World, tmp_path: 
 @pytest.mark.spark
 @pytest.mark.parametrize("sharing", [0, 100], ids=["own stream", "shared stream"])
 @pytest.mark.parametrize("how", ["raise", pytest.param("die", marks=pytest.mark.long)])
-def test_a_stream_isolates_what_breaks_it_and_goes_on(
+def test_a_stream_isolates_what_breaks_it_and_continues(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sharing: int, how: str
 ) -> None:
     plant_poison(monkeypatch, tmp_path, how)

@@ -22,7 +22,7 @@ from .subscribed import active, ids, new
 # Domains and revisions.
 
 
-def test_a_domain_is_described_anew_and_what_is_the_same_is_no_change(catalogue: Catalogue) -> None:
+def test_a_domain_can_be_changed_and_the_same_description_changes_nothing(catalogue: Catalogue) -> None:
     first = catalogue.put_domain("ada", "flights", "1", inferred=True)
     assert (first.key, first.revision, catalogue.revision()) == ("ada.flights", 1, 1)
     assert catalogue.put_domain("ada", "flights", "1", inferred=True) == first
@@ -52,7 +52,7 @@ def test_domains_come_by_tenant_and_name(catalogue: Catalogue) -> None:
     assert [row.name for row in catalogue.domains("eve")] == ["a"]
 
 
-def test_what_cannot_be_a_name_is_refused(catalogue: Catalogue) -> None:
+def test_invalid_names_are_refused(catalogue: Catalogue) -> None:
     for name in ("", "Flights", "a.b", "-a", "a" * 64, "../x", "é", "a\n", "a\0"):
         with pytest.raises(CatalogueError, match=r"(?s)domain: '.*' is not a valid name"):
             catalogue.put_domain("ada", name, "", inferred=False)
@@ -61,7 +61,7 @@ def test_what_cannot_be_a_name_is_refused(catalogue: Catalogue) -> None:
     assert catalogue.revision() == 0
 
 
-def test_what_cannot_be_kept_is_not_there(known: Catalogue) -> None:
+def test_texts_that_cannot_be_stored_are_not_found(known: Catalogue) -> None:
     for text in ("a\0", "\ud800"):
         assert known.domain("ada", text) is known.get("ada", text) is known.job(text) is None
         assert not known.delete("ada", text, 1)
@@ -117,7 +117,7 @@ def test_a_subscription_is_found_as_it_was_made(known: Catalogue) -> None:
     assert (found.state, found.filter_from, found.revision) == ("active", 12, 1)
 
 
-def test_ids_are_made_where_none_is_given(known: Catalogue) -> None:
+def test_an_id_is_made_if_none_is_given(known: Catalogue) -> None:
     made = known.create_many([new() for _ in range(3)])
     assert len({row.id for row in made}) == 3
     assert all(row.id.startswith("sub_") and len(row.id) == 20 for row in made)
@@ -151,7 +151,7 @@ def test_the_id_of_one_deleted_can_be_given_again_and_is_another(known: Catalogu
     assert [row.valid_from for row in second.filters] == [6]
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing(known: Catalogue) -> None:
+def test_invalid_subscriptions_are_refused_and_change_nothing(known: Catalogue) -> None:
     before = known.revision()
     for asked, problem in (
         (new(filter="a = '\0'"), "filter: contains the character NUL"),
@@ -305,7 +305,7 @@ def test_what_was_deleted_is_removed_only_when_the_index_is_past_it(known: Catal
 # History, jobs and tokens.
 
 
-def test_who_wants_history_waits_for_it(known: Catalogue) -> None:
+def test_a_subscription_with_history_waits_for_its_replay(known: Catalogue) -> None:
     made = known.create(new("old", replay_from=3))
     assert known.open_jobs() == []
     row = known.activate(made.filters[0].number, 8)
@@ -331,7 +331,7 @@ def test_who_wants_history_waits_for_it(known: Catalogue) -> None:
     assert (closed.answer, known.open_jobs()) == ({"matches": 2}, [])
 
 
-def test_where_there_is_no_history_nobody_waits(known: Catalogue) -> None:
+def test_a_subscription_without_history_does_not_wait(known: Catalogue) -> None:
     active(known, new("empty", replay_from=8), 8)
     assert known.open_jobs() == []
     assert ids(known, state="active") == ["empty"]
@@ -424,7 +424,7 @@ def test_what_is_delivered_of_events_is_kept_and_changed(known: Catalogue) -> No
             change()
 
 
-def test_the_extent_is_what_was_given_so_far_whatever_is_gone(known: Catalogue) -> None:
+def test_the_extent_counts_deleted_rows_too(known: Catalogue) -> None:
     assert known.extent().last_position == -1
     made = active(known, new("cheap"), 4)
     active(known, new("dear"), 7)

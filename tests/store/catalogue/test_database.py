@@ -17,7 +17,7 @@ from tidings.store.formats import FormatError
 from .subscribed import active, ids, new
 
 
-def test_what_was_written_is_there_for_who_opens_it_next(catalogue_place: str) -> None:
+def test_what_was_written_is_found_after_reopening(catalogue_place: str) -> None:
     with Catalogue(catalogue_place) as catalogue:
         catalogue.put_domain("ada", "flights", "", inferred=False)
         made = active(catalogue, new("cheap"), 4)
@@ -98,7 +98,7 @@ def test_a_catalogue_of_another_format_is_refused_and_left_as_it_is(catalogue_pl
     engine.dispose()
 
 
-def test_nobody_else_may_read_the_file(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
     with Catalogue(tmp_path / "catalogue") as catalogue:
         catalogue.create_token("ada")
         for path in tmp_path.iterdir():

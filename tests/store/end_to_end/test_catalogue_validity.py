@@ -228,7 +228,7 @@ class World(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(1_000, marks=pytest.mark.long)])
-def test_every_event_meets_the_filter_that_was_answered_before_it(catalogue: Catalogue, examples: int) -> None:
+def test_every_event_meets_the_filter_that_was_active_before_it(catalogue: Catalogue, examples: int) -> None:
     class Here(World):
         pass
 
@@ -282,7 +282,7 @@ def test_a_change_that_a_later_one_overtook_is_valid_nowhere(catalogue: Catalogu
     assert validities(catalogue) == [("price < 100", 5, 9), ("price < 80", 9, 9), ("price < 60", 9, None)]
 
 
-def test_who_read_the_logs_end_earlier_and_writes_later_does_not_go_back(catalogue: Catalogue) -> None:
+def test_a_writer_with_an_older_end_of_the_log_does_not_go_back(catalogue: Catalogue) -> None:
     (made,) = steps(catalogue)
     catalogue.activate(made.filters[0].number, 5)
     catalogue.activate(catalogue.change_filter(TENANT, "cheap", "price < 80").number, 9)

@@ -17,7 +17,7 @@ from ..log_events import cloud
 
 
 class TestDuplicates:
-    def test_an_event_of_the_same_source_and_id_answers_the_position_of_the_first(self, tmp_path: Path) -> None:
+    def test_a_duplicate_returns_the_position_of_the_first_event(self, tmp_path: Path) -> None:
         with Log(tmp_path / "log") as log:
             assert log.append([cloud("/a", "1"), cloud("/a", "2"), cloud("/b", "1")], domain="d") == [0, 1, 2]
             assert log.append([cloud("/a", "2"), cloud("/a", "3"), cloud("/b", "1"), {"n": 1}], domain="d") == [
@@ -42,9 +42,7 @@ class TestDuplicates:
             assert log.append([event], domain="d") == log.append([turned], domain="d") == [0]
 
     @pytest.mark.parametrize("data", [{"x": 2}, {"x": True}, {"x": "1"}, {}])
-    def test_another_event_of_the_same_name_is_refused_and_nothing_of_its_append_is_kept(
-        self, tmp_path: Path, data: dict[str, Any]
-    ) -> None:
+    def test_a_conflicting_event_is_refused_with_its_whole_append(self, tmp_path: Path, data: dict[str, Any]) -> None:
         with Log(tmp_path / "log") as log:
             log.append([cloud("/a", "0"), cloud("/a", "1", {"x": 1})], domain="d")
             with pytest.raises(LogConflictError, match=r"row 1.*'/a'.*'1'.*position 1") as refused:
@@ -56,7 +54,7 @@ class TestDuplicates:
         with Log(tmp_path / "log") as log:
             assert log.append([cloud("ab", "c"), cloud("a", "bc")], domain="d") == [0, 1]
 
-    def test_domains_have_names_of_their_own(self, tmp_path: Path) -> None:
+    def test_the_same_source_and_id_in_two_domains_are_two_events(self, tmp_path: Path) -> None:
         with Log(tmp_path / "log") as log:
             assert log.append([cloud("/a", "1", {"x": 1})], domain="d") == [0]
             assert log.append([cloud("/a", "1", {"x": 2})], domain="e") == [1]

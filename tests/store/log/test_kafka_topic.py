@@ -38,7 +38,7 @@ def url(broker: Any, request: pytest.FixtureRequest) -> str:
     return f"kafka://{broker.address}/{request.node.name[:80].replace('[', '-').strip(']')}"
 
 
-def test_what_is_appended_is_read_by_other_processes_and_goes_on_after_a_restart(tmp_path: Path, url: str) -> None:
+def test_other_processes_read_appended_events_and_restarts_continue(tmp_path: Path, url: str) -> None:
     with open_log(tmp_path, url) as log:
         assert log.append([{"n": 0}, {"n": 1}], domain="a") == [0, 1]
         assert log.append(read_events([stock(k) for k in range(1000)], STOCKS)) == list(range(2, 1002))
@@ -89,7 +89,7 @@ with open_log(sys.argv[1], sys.argv[2]) as log:
 """
 
 
-def test_what_was_acknowledged_is_there_after_its_writer_was_killed(tmp_path: Path, url: str) -> None:
+def test_acknowledged_events_survive_a_killed_writer(tmp_path: Path, url: str) -> None:
     acknowledged: list[int] = []
     for _ in range(3):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), url], stdout=subprocess.PIPE, text=True)
@@ -109,7 +109,7 @@ def test_what_was_acknowledged_is_there_after_its_writer_was_killed(tmp_path: Pa
     assert set(acknowledged) <= set(there)
 
 
-def test_a_broker_that_hangs_is_told_of_and_appends_go_on_when_it_is_back(
+def test_a_hanging_broker_is_reported_and_appends_continue_after_it(
     broker: Any, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_kafka, "RESPONSE_SECONDS", 2.0)
@@ -133,7 +133,7 @@ def test_a_broker_that_hangs_is_told_of_and_appends_go_on_when_it_is_back(
         assert [event["id"] for _, _, event in events_of(log)] == ["0", "1"]
 
 
-def test_what_retention_removes_is_gone_from_the_topic(tmp_path: Path, url: str) -> None:
+def test_retention_removes_events_from_the_topic_too(tmp_path: Path, url: str) -> None:
     with open_log(tmp_path, url) as log:
         for n in range(5):
             log.append([{"n": n}], domain="a")

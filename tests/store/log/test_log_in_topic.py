@@ -37,9 +37,7 @@ def numbers(log: Any, start: int | None = None) -> list[tuple[int, int]]:
     return [(position, event["n"]) for position, _, event in events_of(log, start)]
 
 
-def test_what_is_appended_is_read_back_by_position_and_goes_on_there_after_a_restart(
-    tmp_path: Path, topic: MemoryTopic
-) -> None:
+def test_appended_events_are_read_by_position_and_continue_after_a_restart(tmp_path: Path, topic: MemoryTopic) -> None:
     with TopicLog(tmp_path, topic) as log:
         assert log.append([{"n": 1}, {"n": 2}], domain="a") == [0, 1]
         assert log.append([{"n": 3}], domain="b") == [2]
@@ -78,9 +76,7 @@ def test_columns_that_a_topic_cannot_take_are_left_out_and_read_from_the_texts(
     assert read.equals(pa.Table.from_batches([attributes_of(batch)]))
 
 
-def test_an_event_is_known_by_its_source_and_id_after_a_restart_and_without_the_index(
-    tmp_path: Path, topic: MemoryTopic
-) -> None:
+def test_duplicates_are_found_after_a_restart_and_without_the_index(tmp_path: Path, topic: MemoryTopic) -> None:
     with TopicLog(tmp_path / "one", topic) as log:
         assert log.append([cloud("/s", "1", {"n": 1}), cloud("/s", "2")], domain="a") == [0, 1]
     for directory in ("one", "another"):
@@ -101,9 +97,7 @@ def test_an_index_that_is_lost_is_made_again_from_the_topic(tmp_path: Path, topi
         assert log.append([{"n": 20}], domain="a") == [20]
 
 
-def test_an_index_of_a_topic_whose_first_events_are_gone_begins_where_they_end(
-    tmp_path: Path, topic: MemoryTopic
-) -> None:
+def test_the_index_of_a_topic_begins_after_its_removed_events(tmp_path: Path, topic: MemoryTopic) -> None:
     with TopicLog(tmp_path / "log", topic) as log:
         for n in range(4):
             log.append([{"n": n}], domain="a")
@@ -114,7 +108,7 @@ def test_an_index_of_a_topic_whose_first_events_are_gone_begins_where_they_end(
         assert numbers(log) == [(2, 2), (3, 3)]
 
 
-def test_of_an_append_that_is_partly_removed_the_rest_is_there(tmp_path: Path, topic: MemoryTopic) -> None:
+def test_the_rest_of_a_partly_removed_append_is_kept(tmp_path: Path, topic: MemoryTopic) -> None:
     with TopicLog(tmp_path / "log", topic) as log:
         log.append([{"n": n} for n in range(MAX_PAGE_EVENTS + 1)], domain="a")
         assert log.retain(from_position=MAX_PAGE_EVENTS) == MAX_PAGE_EVENTS
@@ -123,7 +117,7 @@ def test_of_an_append_that_is_partly_removed_the_rest_is_there(tmp_path: Path, t
             assert numbers(log) == [(MAX_PAGE_EVENTS, MAX_PAGE_EVENTS)]
 
 
-def test_what_an_unanswered_append_has_sent_counts_whole_and_once_or_never(tmp_path: Path, topic: MemoryTopic) -> None:
+def test_an_unconfirmed_append_counts_wholly_and_once_or_not_at_all(tmp_path: Path, topic: MemoryTopic) -> None:
     event = cloud("/s", "1", {"n": 1})
     for keeps in (1, 0):  # it arrived, or it did not
         topic.keeps = keeps
@@ -157,7 +151,7 @@ def test_of_an_append_of_several_pages_all_count_or_none(tmp_path: Path, topic: 
         assert numbers(log)[:3] == [(0, -1), (1, -3), (2, 0)]
 
 
-def test_of_two_writers_the_earlier_one_is_refused_and_nobody_is_told_of_what_does_not_count(
+def test_of_two_writers_the_earlier_is_refused_and_void_records_are_never_read(
     tmp_path: Path, topic: MemoryTopic
 ) -> None:
     one = TopicLog(tmp_path / "one", topic)
@@ -174,9 +168,7 @@ def test_of_two_writers_the_earlier_one_is_refused_and_nobody_is_told_of_what_do
         assert numbers(three) == [(0, 1), (1, 2), (2, 4)]
 
 
-def test_a_topic_that_is_away_refuses_appends_and_nothing_else_until_it_is_back(
-    tmp_path: Path, topic: MemoryTopic
-) -> None:
+def test_an_unreachable_topic_refuses_appends_and_nothing_else(tmp_path: Path, topic: MemoryTopic) -> None:
     with TopicLog(tmp_path, topic) as log:
         log.append([{"n": 1}], domain="a")
         topic.away = True
@@ -216,9 +208,7 @@ def test_an_event_that_was_changed_on_its_way_is_noticed(tmp_path: Path, topic: 
             numbers(log)
 
 
-def test_what_retention_or_the_topic_itself_removes_is_told_of_and_positions_go_on(
-    tmp_path: Path, topic: MemoryTopic
-) -> None:
+def test_removed_events_are_reported_and_positions_continue(tmp_path: Path, topic: MemoryTopic) -> None:
     with TopicLog(tmp_path, topic) as log:
         for n in range(4):
             log.append([{"n": n}], domain="ab"[n % 2])
@@ -262,7 +252,7 @@ def test_a_directory_is_of_one_kind_of_log(tmp_path: Path, topic: MemoryTopic) -
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_is_lost_late_or_contended_every_answer_was_true(
+def test_every_result_was_true_whatever_is_lost_late_or_contended(
     tmp_path: Path, topic: MemoryTopic, seed: int
 ) -> None:
     """Two writers by turns, appends that are not answered, records that come late: answers hold, each event once."""

@@ -16,7 +16,7 @@ from ..log_events import cloud, events_of
 
 
 class TestRetention:
-    def test_what_is_removed_is_named_and_positions_go_on(self, tmp_path: Path) -> None:
+    def test_removed_positions_are_named_and_later_ones_continue(self, tmp_path: Path) -> None:
         with Log(tmp_path / "log") as log:
             for k in range(10):
                 log.append([{"n": k}], domain="d")
@@ -106,9 +106,7 @@ class TestPlaces:
             seconds = [moment.timestamp() for part in log.read() for moment in part["time"].to_pylist()]
         assert seconds == [2, 2, 3]
 
-    def test_an_advance_takes_at_most_so_many_events_of_the_domain_and_ends_with_one_of_them(
-        self, tmp_path: Path
-    ) -> None:
+    def test_an_advance_ends_right_after_the_last_event_that_it_takes(self, tmp_path: Path) -> None:
         with Log(tmp_path / "log") as log:
             for domain in "aababb":
                 log.append([{"n": 1}] * 3, domain=domain)
@@ -123,7 +121,7 @@ class TestPlaces:
             assert log.advance(0, domain="b", end=8) == 8
 
     @pytest.mark.parametrize(("start", "end"), [(-1, 1), (2, 1), (0, 3), (3, 3)])
-    def test_positions_that_are_not_there_yet_are_refused(self, tmp_path: Path, start: int, end: int) -> None:
+    def test_positions_after_the_end_are_refused(self, tmp_path: Path, start: int, end: int) -> None:
         with Log(tmp_path / "log") as log:
             log.append([{"n": 1}, {"n": 2}], domain="d")
             with pytest.raises(LogRangeError, match="ends at 2"):

@@ -78,7 +78,7 @@ def test_attributes_read_back_are_those_that_were_checked_when_appended(tmp_path
     assert part[0].attributes["symbol"].to_pylist() == [f"S{count - 1}"]
 
 
-def test_an_event_that_does_not_fit_a_changed_domain_is_raised_or_listed_with_its_position(tmp_path: Path) -> None:
+def test_events_that_do_not_fit_a_changed_domain_raise_or_are_rejected(tmp_path: Path) -> None:
     changed = Domain("stocks", [Attribute("symbol", "bigint"), Attribute("price", "double")])
     mixed = [{"symbol": 1, "price": 1.5}, {"symbol": "x", "price": 2.5}, {"price": 3.5}]
     with Log(tmp_path / "log") as log:
@@ -136,7 +136,7 @@ def test_what_is_no_list_of_events_is_refused(tmp_path: Path, events: Any) -> No
         log.append(events, domain="d")
 
 
-def test_a_log_wants_the_domain_of_plain_events_and_refuses_another_than_the_batch_has(tmp_path: Path) -> None:
+def test_plain_events_need_a_domain_and_a_batch_keeps_its_own(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
         with pytest.raises(EventError, match="domain"):
             log.append([{"a": 1}])
@@ -220,7 +220,7 @@ class TestWriters:
             assert len(positions) == len(set(positions)) == 50 - len(range(0, 50, 7))
             assert log.append([{"n": 50}], domain="d")[0] >= max(positions)
 
-    def test_too_much_that_waits_is_refused_and_append_waits_for_room(self, tmp_path: Path) -> None:
+    def test_submit_is_refused_and_append_waits_when_too_much_waits(self, tmp_path: Path) -> None:
         with Log(tmp_path / "log", max_waiting_bytes=1000) as log:
             hold, held = threading.Event(), threading.Event()
             blocker = threading.Thread(target=lambda: log._do(lambda: (held.set(), hold.wait())))
@@ -278,7 +278,7 @@ def test_readers_in_other_processes_follow_the_writer_without_gaps(tmp_path: Pat
             reader.stdout.close()
 
 
-def test_a_reader_wants_a_log_and_says_so(tmp_path: Path) -> None:
+def test_a_reader_without_a_log_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="there is none"):
         LogReader(tmp_path)
     (tmp_path / "events.sqlite").write_bytes(b"")

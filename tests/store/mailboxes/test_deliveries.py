@@ -32,7 +32,7 @@ def test_a_cursor_never_goes_back(path: Path) -> None:
         assert deliveries.cursors() == {7: 41, 8: 3}
 
 
-def test_what_was_written_is_there_after_a_restart(path: Path) -> None:
+def test_what_was_written_survives_a_restart(path: Path) -> None:
     with Deliveries(path) as deliveries:
         deliveries.acknowledge(7, 40)
         deliveries.failed(7, 41, "503", next_try=1_000)
@@ -63,7 +63,7 @@ def test_what_failed_is_due_at_its_time(path: Path) -> None:
         assert deliveries.due(0) == [1]
 
 
-def test_many_are_given_up_at_once_and_the_subscription_goes_on_after_them(path: Path) -> None:
+def test_many_are_given_up_at_once_and_the_cursor_passes_them(path: Path) -> None:
     with Deliveries(path) as deliveries:
         deliveries.failed(7, 3, "503", 0)
         deliveries.dead_many(7, dict.fromkeys([3, 4, 8], "nobody came"), cursors={7: 8, -2: 9})
@@ -73,7 +73,7 @@ def test_many_are_given_up_at_once_and_the_subscription_goes_on_after_them(path:
         assert (deliveries.cursor(7), deliveries.cursor(-2), deliveries.attempts(7)) == (8, 9, [])
 
 
-def test_a_dead_letter_is_tried_no_more_and_the_subscription_goes_on_if_it_is_to(path: Path) -> None:
+def test_a_dead_letter_is_not_tried_again_and_may_move_the_cursor(path: Path) -> None:
     with Deliveries(path) as deliveries:
         for _ in range(3):
             deliveries.failed(7, 41, "503", next_try=1)
@@ -106,7 +106,7 @@ def test_what_is_redriven_stays_so_until_it_is_delivered_or_dead_again(path: Pat
         assert dead(deliveries, 7) == [(2, "503 again", 0)]
 
 
-def test_who_is_forgotten_begins_anew(path: Path) -> None:
+def test_a_forgotten_subscription_starts_from_the_beginning(path: Path) -> None:
     with Deliveries(path) as deliveries:
         for subscription in (7, 8):
             deliveries.acknowledge(subscription, 40)
@@ -125,7 +125,7 @@ def test_who_is_forgotten_begins_anew(path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 9), st.booleans()), max_size=30))
-def test_who_follows_changed_cursors_knows_every_one(changes: list[tuple[int, int, bool]]) -> None:
+def test_changed_cursors_are_all_found_by_following_them(changes: list[tuple[int, int, bool]]) -> None:
     with Deliveries(":memory:") as deliveries:
         known: dict[int, int] = {}
         expected: dict[int, int] = {}

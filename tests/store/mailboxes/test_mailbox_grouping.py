@@ -73,7 +73,7 @@ STEP = st.one_of(
 @pytest.mark.usefixtures("pages_always")
 @given(st.sampled_from([None, 1, 2, 4, 1000]), st.lists(STEP, max_size=14))
 @settings(max_examples=50, deadline=None)
-def test_every_answer_is_that_of_a_store_without_groups(room: int | None, steps: list[Any]) -> None:
+def test_groups_change_no_result(room: int | None, steps: list[Any]) -> None:
     base, forgotten = 0, set[int]()
     with Notifications(":memory:", max_waiting=room) as plain, Notifications(":memory:", max_waiting=room) as store:
         store.group([[0, 1, 2], [3, 4]])
@@ -120,7 +120,7 @@ def test_ids_that_are_texts_have_pages_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pages_always")
-def test_who_is_in_no_group_any_more_has_rows_and_keeps_what_waits_in_pages() -> None:
+def test_a_subscription_that_left_its_group_gets_rows_and_keeps_its_pages() -> None:
     with Notifications(":memory:", max_waiting=4) as store:
         store.group([[1, 2]])
         first = matches({1: [1, 2], 2: [1, 2], 3: [1]})

@@ -43,7 +43,7 @@ def test_a_load_that_comes_again_changes_nothing(tmp_path: Path) -> None:
         assert store.last_batch("q") == 0
 
 
-def test_what_was_loaded_is_there_for_who_opens_it_next(tmp_path: Path) -> None:
+def test_what_was_loaded_is_found_after_reopening(tmp_path: Path) -> None:
     with Notifications(tmp_path / "store") as store:
         load(store, {1: [2**62, -5]}, batch=3, version=8)
     with Notifications(tmp_path / "store") as store:
@@ -62,7 +62,7 @@ def test_texts_and_numbers_are_different_subscriptions_and_so_are_sources(tmp_pa
         assert store.reached("q") == {"topic/0": 1, "topic/1": 1}
 
 
-def test_a_batch_that_comes_again_with_another_version_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_batch_loaded_again_with_another_version_is_refused(tmp_path: Path) -> None:
     with Notifications(tmp_path / "store") as store:
         load(store, {1: ["a"]}, batch=0, version=1)
         with pytest.raises(NotificationsError, match=r"batch 0 was loaded with version 1 .* comes again with 2"):
@@ -127,7 +127,7 @@ def overflowed(store: Notifications, subscription: int) -> list[int]:
     return [row.position for row in store.overflowed(subscription)]
 
 
-def test_what_finds_its_mailbox_full_has_overflowed_and_is_there_once(tmp_path: Path) -> None:
+def test_notifications_overflow_a_full_mailbox_and_are_kept_once(tmp_path: Path) -> None:
     with Notifications(tmp_path / "store", max_waiting=3) as store:
         assert load(store, {3: [7, 8], 1: [7], 2: [7], 4: [7]}, batch=0) == 4
         assert (store.positions_of(7), overflowed(store, 7), store.positions_of(8)) == ([1, 2, 3], [4], [3])
@@ -143,7 +143,7 @@ def test_what_finds_its_mailbox_full_has_overflowed_and_is_there_once(tmp_path: 
         assert overflowed(store, 7) == [9]
 
 
-def test_the_bound_is_the_files_and_holds_for_who_opens_it_next(tmp_path: Path) -> None:
+def test_the_bound_is_stored_in_the_file(tmp_path: Path) -> None:
     with Notifications(tmp_path / "store") as store:
         assert store.max_waiting is None
         load(store, {1: [7], 2: [7]}, batch=0)
@@ -189,7 +189,9 @@ def test_a_load_wakes_those_that_got_something(tmp_path: Path) -> None:
         assert store.woken(second)[1] == [7]
 
 
-def test_who_has_slept_too_long_is_told_of_all_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_too_many_loads_all_waiting_subscriptions_are_woken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mailbox_loading, "LOADS_KEPT", 8)
     with Notifications(tmp_path / "store", max_waiting=10) as store:
         load(store, {1: [7], 2: [8]}, batch=0)
@@ -204,7 +206,7 @@ def test_who_has_slept_too_long_is_told_of_all_that_wait(tmp_path: Path, monkeyp
         assert store.woken(last)[1] == [8, 9, 20, 21, 22]
 
 
-def test_queries_over_history_are_none_that_a_stream_goes_on_from(tmp_path: Path) -> None:
+def test_a_stream_does_not_resume_after_replays_of_the_past(tmp_path: Path) -> None:
     with Notifications(tmp_path / "store") as store:
         load(store, {1: [7]}, batch=0, query="replay-7")
         load(store, {2: [7]}, batch=0, query="q")
@@ -252,7 +254,7 @@ def test_mailboxes_are_bounded_and_lose_nothing(room: int, steps: list[Any]) -> 
                 assert store.waiting(subscription) == len(waiting[subscription]) <= room
 
 
-def test_a_load_writes_a_page_of_the_file_about_once_however_its_notifications_are_scattered(tmp_path: Path) -> None:
+def test_a_load_writes_each_page_of_the_file_about_once(tmp_path: Path) -> None:
     draw = np.random.default_rng(1)
     with Notifications(tmp_path / "store", max_waiting=1_000) as store:
         store._ask("PRAGMA wal_autocheckpoint = 0")
