@@ -44,9 +44,15 @@ class CatalogueDomains:
         return 0 if found is None else found.revision
 
     def put_domain(
-        self, tenant: str, name: str, definition: str, *, inferred: bool, replace: bool = True,
+        self,
+        tenant: str,
+        name: str,
+        definition: str,
+        *,
+        inferred: bool,
+        replace: bool = True,
         at_revision: int | None = None,
-    ) -> DomainRow:  # fmt: skip
+    ) -> DomainRow:
         """Add a domain or replace its definition; without `replace`, one that is there stays as it is.
 
         With `at_revision`, raises CatalogueChangedError unless the domain is at this revision; 0: not there.

@@ -69,10 +69,20 @@ def packed(pages: Sequence[Page], offset: int) -> list[bytes]:
     for part, page in enumerate(pages):
         domain, keys = page.domain.encode(), page.keys
         head = _HEAD.pack(
-            _MAGIC, offset + part, part, len(pages), page.first, page.count, page.time, page.checksum, page.length,
-            len(domain), -1 if keys is None else len(keys), len(page.events),
+            _MAGIC,
+            offset + part,
+            part,
+            len(pages),
+            page.first,
+            page.count,
+            page.time,
+            page.checksum,
+            page.length,
+            len(domain),
+            -1 if keys is None else len(keys),
+            len(page.events),
             _NONE if page.attributes is None else len(page.attributes),
-        )  # fmt: skip
+        )
         records.append(b"".join((head, domain, keys or b"", page.events, page.attributes or b"")))
     return records
 

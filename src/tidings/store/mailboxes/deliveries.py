@@ -120,11 +120,11 @@ class Deliveries(SqliteFile):
     def failed(self, subscription: int, position: int, reason: str, next_try: int) -> int:
         """Note that a delivery has failed and when to try again, in microseconds; returns the number of failures."""
         with self._writing():
-            rows = self._ask(
+            sql = (
                 "INSERT INTO attempts VALUES (?1, ?2, 1, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "
-                "attempts = attempts + 1, reason = excluded.reason, next_try = excluded.next_try RETURNING attempts",
-                subscription, position, reason, _now(), next_try,
-            )  # fmt: skip
+                "attempts = attempts + 1, reason = excluded.reason, next_try = excluded.next_try RETURNING attempts"
+            )
+            rows = self._ask(sql, subscription, position, reason, _now(), next_try)
         return int(rows[0][0])
 
     def attempts(self, subscription: int) -> list[Attempt]:
@@ -182,10 +182,8 @@ class Deliveries(SqliteFile):
 
     def dead_letters(self, subscription: int, after: int = -1, limit: int = 100) -> list[DeadNotification]:
         """Returns what was given up of a subscription after a position, by position."""
-        rows = self._ask(
-            "SELECT * FROM dead WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?",
-            subscription, after, limit,
-        )  # fmt: skip
+        sql = "SELECT * FROM dead WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?"
+        rows = self._ask(sql, subscription, after, limit)
         return [DeadNotification(*row) for row in rows]
 
     def dead_letter_counts(self) -> dict[int, int]:
@@ -204,10 +202,8 @@ class Deliveries(SqliteFile):
 
     def redriven(self, subscription: int, after: int = -1, limit: int = 100) -> list[int]:
         """Returns the positions to deliver once more, until they are delivered or dead again."""
-        rows = self._ask(
-            "SELECT position FROM redriven WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?",
-            subscription, after, limit,
-        )  # fmt: skip
+        sql = "SELECT position FROM redriven WHERE subscription = ? AND position > ? ORDER BY position LIMIT ?"
+        rows = self._ask(sql, subscription, after, limit)
         return [position for (position,) in rows]
 
     def with_redriven(self) -> list[int]:
@@ -226,11 +222,11 @@ class Deliveries(SqliteFile):
         # The number is not taken from the cursors: the one with the highest may be forgotten.
         ((change,),) = self._ask("UPDATE counter SET change = change + 1 RETURNING change")
         self._ask("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", subscription, position, change)
-        self._ask(  # except those that are redriven
+        sql = (  # redriven ones are tried again, whatever was acknowledged since
             "DELETE FROM attempts WHERE subscription = ?1 AND position <= ?2 AND position NOT IN "
-            "(SELECT position FROM redriven WHERE subscription = ?1)",
-            subscription, position,
-        )  # fmt: skip
+            "(SELECT position FROM redriven WHERE subscription = ?1)"
+        )
+        self._ask(sql, subscription, position)
 
     def _settle(self, subscription: int, position: int) -> None:
         for table in ("attempts", "redriven"):

@@ -265,10 +265,8 @@ class Groups:
                 self._ask("DELETE FROM pages WHERE number = ?", number)
             elif left <= _DEAD * len(alive):
                 positions, members = positions[alive], members[alive]
-                self._ask(
-                    "UPDATE pages SET first = ?, last = ?, notifications = ?, data = ? WHERE number = ?",
-                    int(positions[0]), int(positions[-1]), left, encode(positions, members), number,
-                )  # fmt: skip
+                rewrite = "UPDATE pages SET first = ?, last = ?, notifications = ?, data = ? WHERE number = ?"
+                self._ask(rewrite, int(positions[0]), int(positions[-1]), left, encode(positions, members), number)
 
     def dissolve(self, grouping: int) -> None:
         """Turn what waits in a group's pages into rows, and remove the group."""

@@ -149,11 +149,11 @@ class Notifications(SqliteFile):
         self._ask("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?)", query, batch, version, now, added)
         self._ask("DELETE FROM batches WHERE query = ? AND batch <= ?", query, batch - BATCHES_KEPT)
         for source, position in reached.items():
-            self._ask(
+            sql = (
                 "INSERT INTO reached VALUES (?1, ?2, ?3) "
-                "ON CONFLICT DO UPDATE SET position = max(position, excluded.position)",
-                query, source, position,
-            )  # fmt: skip
+                "ON CONFLICT DO UPDATE SET position = max(position, excluded.position)"
+            )
+            self._ask(sql, query, source, position)
 
     def batches(self, query: str) -> list[Batch]:
         """Returns the last loads of a query, the oldest first."""
@@ -226,11 +226,11 @@ class Notifications(SqliteFile):
         self, subscription: str | int, *, after: int = -1, before: int = _LAST, limit: int = -1
     ) -> list[Overflowed]:
         """Returns the events of the log that found a mailbox full, in order."""
-        rows = self._ask(
+        sql = (
             "SELECT position, time FROM overflowed WHERE subscription = ? AND source = ? AND position > ? "
-            "AND position < ? ORDER BY position LIMIT ?",
-            subscription, LOG, after, before, limit,
-        )  # fmt: skip
+            "AND position < ? ORDER BY position LIMIT ?"
+        )
+        rows = self._ask(sql, subscription, LOG, after, before, limit)
         return [Overflowed(*row) for row in rows]
 
     def woken(self, after: int) -> tuple[int, list[int]]:
@@ -267,18 +267,16 @@ class Notifications(SqliteFile):
                 found = self._ask("SELECT waiting, pruned FROM mailboxes WHERE subscription = ?", subscription)
                 if found and found[0][1] >= position:
                     continue
-                self._ask(
-                    "DELETE FROM notifications WHERE subscription = ? AND source = ? AND position <= ?",
-                    subscription, LOG, position,
-                )  # fmt: skip
+                sql = "DELETE FROM notifications WHERE subscription = ? AND source = ? AND position <= ?"
+                self._ask(sql, subscription, LOG, position)
                 gone = self._connection.changes()
                 removed += gone
                 marks[subscription] = (found[0][1] if found else -1), position
-                self._ask(
+                sql = (
                     "INSERT INTO mailboxes VALUES (?1, 0, 0, ?2) "
-                    "ON CONFLICT DO UPDATE SET waiting = waiting - ?3, pruned = ?2",
-                    subscription, position, gone,
-                )  # fmt: skip
+                    "ON CONFLICT DO UPDATE SET waiting = waiting - ?3, pruned = ?2"
+                )
+                self._ask(sql, subscription, position, gone)
             return removed + self._groups.prune(marks)
 
     def forget(self, subscriptions: Iterable[int]) -> None:

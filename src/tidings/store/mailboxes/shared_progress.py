@@ -63,11 +63,11 @@ class SharedProgress(SqliteFile):
             if last is not None:
                 self._ask("UPDATE resume SET position = max(position, ?)", last + 1)
             for domain, done in work.items():
-                self._ask(
+                sql = (
                     "INSERT INTO work VALUES (?1, ?2, ?3) "
-                    "ON CONFLICT DO UPDATE SET events = events + ?2, seconds = seconds + ?3",
-                    domain, done.events, done.seconds,
-                )  # fmt: skip
+                    "ON CONFLICT DO UPDATE SET events = events + ?2, seconds = seconds + ?3"
+                )
+                self._ask(sql, domain, done.events, done.seconds)
 
     def last_batch(self, query: str) -> int | None:
         """Returns the number of the last batch of a query that is in all mailboxes."""
