@@ -237,7 +237,7 @@ def adapt(
 
     \b
       tidings adapt subscriptions.parquet --events history/ --out views/
-      tidings adapt subscriptions.parquet --events history/ --placement digests --mailboxes told.sqlite
+      tidings adapt subscriptions.parquet --events history/ --placement digests --mailboxes mailboxes.sqlite
     """
     _types_are_given(events, domain)
     chosen = None if domain is None else read_domain(domain)
