@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,3 +130,33 @@ def test_the_figures_in_a_document_are_those_of_the_result_files(name: str) -> N
         sys.path.remove(str(ROOT))
     assert name in figures.DOCUMENTS
     assert figures.with_figures(name) == (ROOT / name).read_text(), "write them anew: python -m benchmarks.figures"
+
+
+def test_an_event_s_way_is_listed_in_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    way = text[text.index("## An event's way") : text.index("## Layout")]
+    files = re.findall(r"^\d+\. `([\w/]+\.py)`", way, re.MULTILINE)
+    assert len(files) == len(set(files)) <= 30
+    assert [file for file in files if not (ROOT / "src" / "tidings" / file).is_file()] == []
+
+
+def test_the_manual_names_every_command() -> None:
+    from tidings.cli import COMMANDS
+
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`]+)`", text))))
+    assert set(COMMANDS) - named == set()
+
+
+def test_every_dependency_has_its_reason() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text[text.index("## Dependencies") : text.index("## Where this differs")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = [
+        *project["dependencies"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
+    ]
+    names = {re.split(r"[\[<>=]", one)[0] for one in required} - {"tidings"}
+    assert {
+        name for name in names if not re.search(rf"^\|[^|]*(?<![\w-]){name}(?![\w-])", table, re.MULTILINE)
+    } == set()

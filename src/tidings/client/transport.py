@@ -1,4 +1,4 @@
-"""What both clients tell httpx2, and what they make of its responses."""
+"""What both clients ask of httpx2, and how they read its responses and errors."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def show(
 
 @app.command("confirm")
 def confirm(name: Name, url: Url = None, token_file: TokenFile = None) -> None:
-    """Keep a domain as it was read off its first events."""
+    """Confirm a domain that was inferred from its first events."""
     with connected(url, token_file) as client:
         typer.echo(str(client.put_domain(name, client.domain(name).domain).domain))
 

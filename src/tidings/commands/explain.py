@@ -134,7 +134,7 @@ def _domain_of_events(path: Path | None) -> Domain:
 
 
 def _explain_file(filter: str, path: Path, domain: str | None, limit: int) -> None:
-    """Matches are counted over the whole file; the explained are the matches, then the nearest misses."""
+    """Count the matches of the whole file, and explain the first of them, then the nearest misses."""
     read = events_of(path)
     first = list(itertools.islice(read, INFERRED_FROM))
     if not first:

@@ -101,7 +101,7 @@ def tail(
 
 
 class _Watched:
-    """Notifications as they come, and the last that was shown."""
+    """Notifications as they arrive, and the last one that was shown."""
 
     def __init__(self, arriving: Iterator[Notification]) -> None:
         self._arriving = arriving

@@ -32,7 +32,8 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = HOST,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="The port to listen at.")] = PORT,
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="Where everything is kept; made where there is nothing.")
+        Path,
+        typer.Option("--data", metavar="DIR", help="The data directory, where everything is kept; created if missing."),
     ] = Path(DEFAULT_DATA),
     master: Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master.")] = "local[*]",
     catalogue: Annotated[
@@ -55,29 +56,30 @@ def serve(
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Publish real flights, and show who receives what.")] = False,
     recover: Annotated[
-        bool, typer.Option("--recover", help="Go on although the log has lost events that were never matched.")
+        bool, typer.Option("--recover", help="Continue although the log has lost events that were never matched.")
     ] = False,
     dev_webhooks: Annotated[
-        bool, typer.Option("--dev-webhooks", help="Let webhooks go to this machine, and by http: for development.")
+        bool, typer.Option("--dev-webhooks", help="For development: allow webhooks to this machine, and over http.")
     ] = False,
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="Of TLS: needed to listen beyond this machine.")
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="A TLS certificate, needed to listen beyond this machine."),
     ] = None,
-    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The key of the certificate.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The certificate's key.")] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A name that requests may come in by.")
+        list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A host name that requests may use.")
     ] = None,
     retain: Annotated[
         list[str] | None,
         typer.Option(
             "--retain",
             metavar="LIMIT",
-            help="How long events are kept that nobody needs any more: 7d, 12h, 50gb, forever. By default 7d.",
+            help="How long to keep events that nobody needs any more: 7d, 12h, 50gb, forever. By default 7d.",
         ),
     ] = None,
     quotas: Annotated[
         Path | None,
-        typer.Option("--quotas", metavar="FILE", help="What tenants may have, in TOML: see docs/service.md."),
+        typer.Option("--quotas", metavar="FILE", help="The tenants' quotas, in TOML: see docs/service.md."),
     ] = None,
     max_lag: Annotated[
         int | None,
@@ -85,7 +87,7 @@ def serve(
             "--max-lag",
             min=1,
             metavar="EVENTS",
-            help="How many events of a domain may wait for Spark before publishers are told to wait.",
+            help="How many events of a domain may wait for Spark before publishers have to wait.",
         ),
     ] = None,
     adapt_every: Annotated[
@@ -94,8 +96,8 @@ def serve(
             "--adapt-every",
             min=0,
             metavar="SECONDS",
-            help="How often to look whether another placement, or mailboxes by groups, would pay; 0: never. By "
-            "default 600.",
+            help="How often to check whether another placement, or grouped mailboxes, would be cheaper; 0: never. "
+            "By default 600.",
         ),
     ] = None,
     placement: Annotated[
@@ -159,12 +161,12 @@ def serve(
 
 
 def servable() -> tuple[str, ...]:
-    """What a stream can be placed by: those that count lists need to put visits together again, which it does not."""
+    """The placements a stream can have: not those that count lists, whose visits a stream does not combine."""
     return ("auto", *(name for name, system in systems().items() if not system.counts_lists))
 
 
 def run(plan: ServicePlan, console: Console, *, demo: bool = False) -> None:
-    """Serve until told to stop; raises an error if the service cannot be started."""
+    """Serve until stopped; raises an error if the service cannot be started."""
     from tidings.service.data.private_files import be_private
     from tidings.service.supervisor import Supervisor, prepared
 
@@ -205,7 +207,7 @@ def _introduce(console: Console, plan: ServicePlan, new: bool) -> None:
 
 
 def try_next(plan: ServicePlan, *, demo: bool) -> list[str]:
-    """Three commands that work as they stand, one after the other."""
+    """Three commands to copy, which work in this order."""
     tidings = "tidings" if shutil.which("tidings") else shlex.quote(shown(Path(sys.executable).with_name("tidings")))
     token = shlex.quote(shown(plan.data.token))
     options = "" if plan.port == PORT and plan.host == HOST else f" --url {plan.url}"
@@ -224,11 +226,11 @@ def try_next(plan: ServicePlan, *, demo: bool) -> list[str]:
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be written from here."""
+    """The path, relative to the current folder if it is below it."""
     with contextlib.suppress(ValueError):
         return os.path.join(".", path.relative_to(Path.cwd()))
     return str(path)
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)  # a command that is broken cannot be copied
+    console.print(text, markup=False, highlight=False, soft_wrap=True)  # a wrapped command cannot be copied

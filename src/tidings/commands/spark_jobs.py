@@ -107,8 +107,8 @@ def _report_match(job: MatchJob, seconds: float, out: str, console: Console) -> 
         place = "" if position is None else f" at column {position}"
         console.print(f"  rejected {id_!r}: {reason}{place}", markup=False, highlight=False)
     if job.rejected:
-        told = f"  {job.rejected:,} rejected in all, written to {job.rejects_path}"
-        console.print(told, markup=False, highlight=False)
+        line = f"  {job.rejected:,} rejected in all, written to {job.rejects_path}"
+        console.print(line, markup=False, highlight=False)
 
 
 def _summary(job: MatchJob, seconds: float) -> Table:
@@ -237,7 +237,7 @@ def adapt(
 
     \b
       tidings adapt subscriptions.parquet --events history/ --out views/
-      tidings adapt subscriptions.parquet --events history/ --placement digests --mailboxes told.sqlite
+      tidings adapt subscriptions.parquet --events history/ --placement digests --mailboxes mailboxes.sqlite
     """
     _types_are_given(events, domain)
     chosen = None if domain is None else read_domain(domain)

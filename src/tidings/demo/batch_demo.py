@@ -1,4 +1,4 @@
-"""The demo: a month of real flights meets a few thousand subscribers, and everyone sees why.
+"""`tidings demo`: matches a month of real flights with a few thousand filters, and shows who gets what and why.
 
 `run` loads, compiles, matches, and shows who gets what; it needs no configuration and no server.
 """
@@ -43,7 +43,7 @@ _NEXT = (
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """What was matched, and how long each part took; `counts` are the matches of each interest."""
+    """What was matched, and how long each part took; `counts` are the matches of each filter."""
 
     flights: pa.Table
     flight_filters: list[FlightFilter]
@@ -61,14 +61,14 @@ class DemoOutcome:
         return [self.flight_filters[i] for i in self.wanted[self.starts[event] : self.starts[event + 1]]]
 
     def events_of(self, interest: int) -> npt.NDArray[np.intp]:
-        """The events that one interest matches."""
+        """The events that one filter matches."""
         return np.searchsorted(self.starts, np.flatnonzero(self.wanted == interest), side="right") - 1
 
 
 def run(
     console: Console, *, subscribers: int = SUBSCRIBERS, seed: int = SEED, own_filter: str | None = None
 ) -> DemoOutcome:
-    """Match the bundled flights and show what came of it; `own_filter` is one more, of the subscriber `you`."""
+    """Match the bundled flights and show the result; `own_filter` is one more, of the subscriber `you`."""
     flights = load_flights()
     asked = flight_filters(flights, subscribers, seed)
     if own_filter is not None:
@@ -154,7 +154,7 @@ def _show_subscribers(console: Console, outcome: DemoOutcome) -> None:
 
 
 def _shown_wishes(outcome: DemoOutcome) -> list[FlightFilter]:
-    """The subscriber with the most matches for each purpose, the greediest first; before them the user's own."""
+    """The subscriber with the most matches for each purpose, the most matches first; before them the user's own."""
     counts = outcome.counts
     best: dict[str, int] = {}
     for position in np.argsort(-counts, kind="stable"):

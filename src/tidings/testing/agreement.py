@@ -1,6 +1,6 @@
 """Whether Spark, the interpreter and the matcher say the same of the same filters and events.
 
-The interpreter must give Spark's answer, true, false or NULL, for every pair, but for those
+The interpreter must give Spark's result, true, false or NULL, for every pair, except those
 where Spark raises an error. The matcher must match exactly where the interpreter says true.
 What differs by design is listed here, and nowhere else left out of the comparison.
 """
@@ -30,7 +30,7 @@ MatchPairs = Callable[[Sequence[tuple[int, str]], Case], "set[tuple[int, int]]"]
 _OUTCOME = {True: TRUE, False: FALSE, None: NULL}
 _NAME = {TRUE: "true", FALSE: "false", NULL: "NULL", RAISED: "an error"}
 # Refused here, an error at run time in Spark: a literal that does not read as the type it is compared with, and a
-# pattern that is none.
+# pattern that is not one.
 _REFUSED_EARLIER = (" is not a ", "cannot read the pattern")
 
 
@@ -190,7 +190,7 @@ def _is_beyond_bigint(node: Expression, record: Mapping[Path, Any]) -> bool:
 
 
 def _is_null_of_constants(node: Expression) -> bool:
-    """IS NULL of a calculation with literals alone: Spark answers without calculating, so it meets no error."""
+    """IS NULL of a calculation with literals alone: Spark decides without calculating, so it meets no error."""
     return isinstance(node, IsNull) and not any(attributes_of(node.operand)) and evaluate(node.operand, {}) is None
 
 

@@ -1,4 +1,4 @@
-"""What every matcher must do: a suite that any implementation is held to.
+"""The laws of every matcher: a suite for any implementation.
 
 `check_matcher` takes what makes a matcher from (id, filter) pairs and a domain, which is `Matcher`
 itself, another engine behind the same interface, or a client of one far away:

@@ -194,7 +194,7 @@ class FilterWriter:
     # ------------------------------------------------------------------ literals
 
     def _literal_for(self, path: Path, type_: DataType) -> str:
-        """A literal to hold against an attribute, mostly of its type and near its values."""
+        """A literal to compare an attribute with, mostly of its type and near its values."""
         chance = self.random.random()
         if chance < 0.03:
             return self._word("NULL")
@@ -294,7 +294,7 @@ class FilterWriter:
     # ------------------------------------------------------------------ words
 
     def _attribute(self, wanted: Callable[[DataType], bool]) -> tuple[Path, DataType]:
-        """An attribute whose type is wanted, or any where there is none."""
+        """An attribute of one of these types, or any if there is none."""
         fitting = [item for item in self._leaves.items() if wanted(item[1])]
         return self.random.choice(fitting or list(self._leaves.items()))
 
@@ -375,7 +375,7 @@ def _is_readable(text: str, domain: Domain) -> bool:
 
 
 def make_case(random: Random, *, events: int, filters: int, size: int = 14) -> Case:
-    """A case of so many events, filters and attributes, whose filters have values of the events."""
+    """Makes a case of this many events, filters and attributes; the filters use values of the events."""
     generator = Generator(random)
     domain = generator.domain(size=size)
     made = generator.events(domain, events)

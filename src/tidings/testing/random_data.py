@@ -74,7 +74,7 @@ _NAMES = [
 
 
 class Generator:
-    """Everything that can be made at random, from one source of chance."""
+    """Everything that can be made at random, from one source of randomness."""
 
     def __init__(self, random: Random) -> None:
         self.random = random

@@ -24,7 +24,7 @@ VARIABLE = "TIDINGS_DATA"
 
 
 class DataMissing(Exception):
-    """Real data was asked for, and it is not there."""
+    """The real data is missing; the message says where it is looked for."""
 
 
 def data_file(name: str) -> Path:

@@ -1,8 +1,8 @@
 """Spark as the judge: what Spark itself makes of the same filters over the same events.
 
 Spark's ANSI mode raises where Tidings says NULL, and one error would end a whole batch. Each
-filter is therefore wrapped in Catalyst's own `TryEval`, which answers NULL for an error, with
-NULL itself answered otherwise; so errors are told from NULLs pair by pair.
+filter is therefore wrapped in Catalyst's own `TryEval`, which gives NULL for an error, with
+NULL itself replaced by another value; so errors and NULLs are distinguished pair by pair.
 """
 
 from __future__ import annotations

@@ -44,5 +44,5 @@ def documents() -> st.SearchStrategy[str]:
 
 
 def paths() -> st.SearchStrategy[str]:
-    """Paths over them, with prefixes of `xml_cases.NAMESPACES`."""
+    """Paths over them, with prefixes of `random_data.NAMESPACES`."""
     return _chance.map(make_path)
