@@ -12,7 +12,7 @@ from tidings.filter.syntax.writer import literal_to_sql
 from tidings.model.domain import Domain
 from tidings.model.types import STRING
 from tidings.simulator.run import Run
-from tidings.simulator.scenario import Plan
+from tidings.simulator.scenario import Scenario
 from tidings.simulator.workload import DOMAIN, feeds
 from tidings.testing.oracle import brute_force
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 @pytest.mark.parametrize("system", ["chord", "opchord", "digests", "clusters", "bluedove"])
 def test_overlay_spark_and_oracle_agree_also_after_churn(spark: SparkSession, system: str) -> None:
-    filters, probes, delivered = _played(Plan(system, nodes=10, seed=11, churn=0.8, subscriptions=24, events=20))
+    filters, probes, delivered = _played(Scenario(system, nodes=10, seed=11, churn=0.8, subscriptions=24, events=20))
     names, records = list(probes), list(probes.values())
     oracle = {(names[event], name) for event, name in brute_force(filters, records, DOMAIN)}
     assert oracle
@@ -33,7 +33,7 @@ def test_overlay_spark_and_oracle_agree_also_after_churn(spark: SparkSession, sy
 @pytest.mark.spark
 @pytest.mark.parametrize("system", ["sonnet", "sonnet-hashes"])
 def test_sonnet_spark_and_lxml_agree_also_after_churn(spark: SparkSession, system: str) -> None:
-    paths, documents, delivered = _played(Plan(system, nodes=8, seed=11, churn=0.8, subscriptions=24, events=20))
+    paths, documents, delivered = _played(Scenario(system, nodes=8, seed=11, churn=0.8, subscriptions=24, events=20))
     oracle = {
         (id, name)
         for id, document in documents.items()
@@ -46,7 +46,7 @@ def test_sonnet_spark_and_lxml_agree_also_after_churn(spark: SparkSession, syste
     assert delivered == oracle == _spark_says(spark, "sonnet", filters, records, DOCUMENTS)
 
 
-def _played(plan: Plan) -> tuple[dict[str, str], dict[str, Any], set[tuple[str, str]]]:
+def _played(plan: Scenario) -> tuple[dict[str, str], dict[str, Any], set[tuple[str, str]]]:
     """What is subscribed at the end, the events that were published then, and who of those had which."""
     run = Run(plan)
     outcome = run.play()

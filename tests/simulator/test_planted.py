@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidings.simulator.run import play
-from tidings.simulator.scenario import Plan, timetable
+from tidings.simulator.scenario import Scenario, timetable
 from tidings.systems.overlay import overlay_named, overlays
 
 PLANTED = [
@@ -21,7 +21,7 @@ SEEDS = 20
 def test_a_planted_bug_is_found_by_the_law_that_its_record_names(system: str, name: str) -> None:
     bug = overlay_named(system).bugs[name]
     for seed in range(SEEDS):
-        plan = Plan(system, seed=seed, bug=name, **bug.trouble)  # type: ignore[arg-type]
+        plan = Scenario(system, seed=seed, bug=name, **bug.trouble)  # type: ignore[arg-type]
         violation = play(plan).violation
         if violation is not None and violation.law == bug.law:
             assert bug.law == "Sound" or violation.now_ms < timetable(plan).probe_ms  # not only when all is over

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tidings import Matcher
 from tidings.cli import app
 from tidings.simulator.run import Run
-from tidings.simulator.scenario import Plan, conditions_of, timetable
+from tidings.simulator.scenario import Scenario, conditions_of, timetable
 from tidings.simulator.trace import Followed
 from tidings.simulator.world import Network, World
 from tidings.systems.overlay import Violation
@@ -26,7 +26,7 @@ from tidings.systems.sonnet.paths import Paths
 
 @pytest.mark.parametrize("system", ["sonnet", "sonnet-hashes"])
 def test_what_is_delivered_after_churn_is_what_the_matcher_finds(system: str) -> None:
-    run = Run(Plan(system, nodes=10, seed=11, churn=0.8, subscriptions=30, events=20))
+    run = Run(Scenario(system, nodes=10, seed=11, churn=0.8, subscriptions=30, events=20))
     outcome = run.play()
     assert outcome.violation is None, outcome.plan.command
     queries = {
@@ -74,7 +74,7 @@ def _at_rest(world: World) -> None:
 def test_what_is_not_mended_in_time_breaks_a_law_at_rest(
     law: str, harm: Callable[[SonnetNode], None], within_ms: int
 ) -> None:
-    plan = Plan("sonnet", splits=1)
+    plan = Scenario("sonnet", splits=1)
     random = Random(1)
     world = World(random, Network(random), laws=laws(conditions_of(plan)))
     hosts = [SonnetNode(id, random, Paths()) for id in range(1, 5)]
@@ -93,7 +93,7 @@ def test_what_is_not_mended_in_time_breaks_a_law_at_rest(
 
 
 def test_the_way_of_a_packet_ends_at_whoever_is_told_of_it() -> None:
-    run = Run(Plan("sonnet", churn=0.0, subscriptions=14))
+    run = Run(Scenario("sonnet", churn=0.0, subscriptions=14))
     path = PacketPath("p1", run.world)
     run.world.trace = Followed(None, path)
     assert run.play().violation is None

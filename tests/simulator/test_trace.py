@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from tidings.cli import app
 from tidings.simulator.run import Run
-from tidings.simulator.scenario import Plan, plan_from
+from tidings.simulator.scenario import Scenario, plan_from
 from tidings.simulator.trace import Trace, TraceError
 from tidings.systems.overlay import overlays
 
@@ -38,7 +38,7 @@ def trace(tmp_path: Path) -> Path:
 def test_every_line_of_a_trace_is_of_a_documented_kind(trace: Path) -> None:
     first, *lines = [json.loads(line) for line in trace.read_text().splitlines()]
     assert first["trace"] == 1
-    assert plan_from(first["arguments"]) == Plan(
+    assert plan_from(first["arguments"]) == Scenario(
         "opchord", seed=3, churn=0.6, subscriptions=3, events=2, loss=0.02, churn_ms=4_000
     )
     times = [time for time, *_ in lines]
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_trace(system: str) -> None:
     for _ in range(2):
         trace = Trace()
         Run(
-            Plan(system, seed=5, nodes=5, subscriptions=3, events=2, churn_ms=4_000, repair_ms=1_000), trace=trace
+            Scenario(system, seed=5, nodes=5, subscriptions=3, events=2, churn_ms=4_000, repair_ms=1_000), trace=trace
         ).play()
         assert trace.lines > 100
         digests.append(trace.digest)

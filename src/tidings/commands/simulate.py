@@ -18,8 +18,8 @@ from tidings.commands import single_command
 from tidings.commands.system_help import SystemCommand
 
 if TYPE_CHECKING:
-    from tidings.simulator.run import Outcome
-    from tidings.simulator.scenario import Plan
+    from tidings.simulator.run import RunOutcome
+    from tidings.simulator.scenario import Scenario
 
 MAX_SHOWN = 20  # failures whose command is printed
 
@@ -102,7 +102,7 @@ def simulate(
       tidings simulate opchord --bug counting
       tidings simulate sonnet --churn 0 --packet p0 --draw path.svg
     """
-    from tidings.simulator.scenario import Plan, troubled
+    from tidings.simulator.scenario import Scenario, troubled
     from tidings.systems.overlay import overlay_named, overlays
 
     if again is not None:
@@ -123,7 +123,7 @@ def simulate(
         if (packet or draw) and not (packet and "path" in named.system.abilities):
             raise typer.BadParameter(f"--packet names an event, as p0, and --draw draws its path; {name} has none")
         plans = [
-            troubled(name, one, **sizes) if mixed else Plan(name, seed=one, **sizes, **trouble)
+            troubled(name, one, **sizes) if mixed else Scenario(name, seed=one, **sizes, **trouble)
             for one in range(seed, seed + seeds)
         ]
         if seeds == 1:
@@ -145,7 +145,7 @@ def _progress(what: str) -> Progress:
     return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
-def _play_one(plan: Plan, trace_file: Path | None, packet: str, picture: Path | None) -> Outcome:
+def _play_one(plan: Scenario, trace_file: Path | None, packet: str, picture: Path | None) -> RunOutcome:
     from tidings.simulator.run import Run
     from tidings.simulator.trace import Followed, Trace
     from tidings.systems.overlay import overlay_named
@@ -173,14 +173,14 @@ def _play_one(plan: Plan, trace_file: Path | None, packet: str, picture: Path | 
     return outcome
 
 
-def _play_many(plans: list[Plan], jobs: int) -> Iterator[Outcome]:
+def _play_many(plans: list[Scenario], jobs: int) -> Iterator[RunOutcome]:
     from tidings.simulator.run import play
 
     with _progress(f"{plans[0].system}, seeds") as progress, ExitStack() as stack:
         bar = progress.add_task("", total=len(plans))
         if jobs > 1:
             pool = stack.enter_context(ProcessPoolExecutor(jobs))
-            outcomes: Iterable[Outcome] = pool.map(play, plans, chunksize=8)
+            outcomes: Iterable[RunOutcome] = pool.map(play, plans, chunksize=8)
         else:
             outcomes = map(play, plans)
         for outcome in outcomes:
@@ -188,7 +188,7 @@ def _play_many(plans: list[Plan], jobs: int) -> Iterator[Outcome]:
             yield outcome
 
 
-def _report(outcomes: list[Outcome]) -> None:
+def _report(outcomes: list[RunOutcome]) -> None:
     from tidings.simulator.shrink import explain, shrink
 
     failed = [outcome for outcome in outcomes if outcome.violation is not None]
@@ -207,7 +207,7 @@ def _report(outcomes: list[Outcome]) -> None:
     raise typer.Exit(1)
 
 
-def _summary(outcomes: list[Outcome]) -> Table:
+def _summary(outcomes: list[RunOutcome]) -> Table:
     table = Table(title=f"{outcomes[0].plan.system}: {len(outcomes):,} simulation{'s' * (len(outcomes) > 1)}")
     table.add_column("what")
     table.add_column("figure", justify="right")
@@ -235,14 +235,14 @@ def _replay(path: Path) -> None:
     """Plays a trace again; raises `TraceError` at the first line that differs."""
     from tidings.simulator.run import Run
     from tidings.simulator.scenario import plan_from
-    from tidings.simulator.trace import Comparison, Trace, TraceError, read_arguments
+    from tidings.simulator.trace import Trace, TraceComparison, TraceError, read_arguments
 
     try:
         plan = plan_from(read_arguments(path))
     except ValueError as error:
         raise TraceError(f"{path}: its first line is no simulation's: {error}") from None
     with path.open(encoding="utf-8") as lines:
-        comparison = Comparison(lines)
+        comparison = TraceComparison(lines)
         trace = Trace(comparison.write)
         trace.begin(plan.arguments)
         outcome = Run(plan, trace=trace).play()

@@ -13,7 +13,7 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
-from tidings.simulator.scenario import Plan, Step, conditions_of, schedule, timetable
+from tidings.simulator.scenario import Scenario, ScheduledStep, conditions_of, schedule, timetable
 from tidings.simulator.trace import Trace
 from tidings.simulator.workload import workload_of
 from tidings.simulator.world import Network, World
@@ -35,10 +35,10 @@ class Interested:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What came of a plan."""
 
-    plan: Plan
+    plan: Scenario
     violation: Violation | None
     messages: int
     deliveries: int
@@ -52,7 +52,7 @@ class Outcome:
 class Run:
     """A world, driven through the steps of a schedule."""
 
-    def __init__(self, plan: Plan, *, trace: Trace | None = None, count_kinds: bool = False) -> None:
+    def __init__(self, plan: Scenario, *, trace: Trace | None = None, count_kinds: bool = False) -> None:
         self.plan = plan
         named = overlay_named(plan.system)
         self.workload = workload_of(plan.system)
@@ -76,7 +76,7 @@ class Run:
         self.interested: dict[str, Interested] = {}
         self.published: dict[str, tuple[int, str, bool, Id]] = {}  # event → when, body, whether it is a probe, where
 
-    def play(self, progress: Callable[[int, int], None] | None = None) -> Outcome:
+    def play(self, progress: Callable[[int, int], None] | None = None) -> RunOutcome:
         begun = perf_counter()
         violation = None
         try:
@@ -94,7 +94,7 @@ class Run:
             if self.world.trace is not None:
                 self.world.trace.note(found.now_ms, "violation", found.law, found.what)
         wanted = sum(len(self._must(event)) for event in self.published)
-        return Outcome(
+        return RunOutcome(
             self.plan, violation, self.world.messages, len(self.world.deliveries), wanted, len(self.world.nodes),
             perf_counter() - begun, self.world.now_ms, self.world.kinds,
         )  # fmt: skip
@@ -111,7 +111,7 @@ class Run:
 
     # Steps
 
-    def _do(self, step: Step) -> None:
+    def _do(self, step: ScheduledStep) -> None:
         id = self._id_of[step.node]
         world, now = self.world, self.world.now_ms
         present = id in world.nodes
@@ -172,7 +172,7 @@ class Run:
         known = self.interested.get(subscription)
         return known is not None and known.until_ms is None and known.node in self.world.nodes
 
-    def _subscribe(self, id: Id, step: Step) -> None:
+    def _subscribe(self, id: Id, step: ScheduledStep) -> None:
         now = self.world.now_ms
         if step.subject in self.interested:
             self.interested[step.subject].texts.append((now, step.value))
@@ -181,7 +181,7 @@ class Run:
         self.world.active.pop(step.subject, None)
         self.world.do(id, self.world.nodes[id].subscribe(step.subject, step.value, now))  # type: ignore[attr-defined]
 
-    def _publish(self, id: Id, step: Step) -> None:
+    def _publish(self, id: Id, step: ScheduledStep) -> None:
         """Through the node that is meant, or another where it is gone: a probe is always published."""
         world = self.world
         if id not in world.ready:
@@ -251,5 +251,5 @@ def _ground_of(system: str) -> Any:
     return named.overlay.ground(workload_of(system).content, named.settings(simulated=True))
 
 
-def play(plan: Plan, *, trace: Trace | None = None) -> Outcome:
+def play(plan: Scenario, *, trace: Trace | None = None) -> RunOutcome:
     return Run(plan, trace=trace).play()

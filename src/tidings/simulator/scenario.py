@@ -20,7 +20,7 @@ RESTARTS = 0.4  # the share of crashed nodes that come back, under the same id
 
 
 @dataclass(frozen=True)
-class Plan:
+class Scenario:
     """All that a simulation depends on. `arguments` gives it as the command line does."""
 
     system: str
@@ -52,10 +52,10 @@ class Plan:
         return " ".join(["tidings", "simulate", *self.arguments])
 
 
-def plan_from(arguments: list[str]) -> Plan:
+def plan_from(arguments: list[str]) -> Scenario:
     """The plan that `Plan.arguments` wrote; `ValueError` where it cannot have."""
     given: dict[str, Any] = {}
-    known = {field.name: field for field in fields(Plan)[1:]}
+    known = {field.name: field for field in fields(Scenario)[1:]}
     if len(arguments) % 2 == 0:
         raise ValueError("a system, and then options with a value each, are what makes a simulation")
     for option, value in zip(arguments[1::2], arguments[2::2], strict=True):
@@ -67,7 +67,7 @@ def plan_from(arguments: list[str]) -> Plan:
         else:
             default: Any = field.default
             given[field.name] = type(default)(value)
-    return Plan(arguments[0], **given)
+    return Scenario(arguments[0], **given)
 
 
 TROUBLES: dict[str, dict[str, float]] = {
@@ -79,13 +79,13 @@ TROUBLES: dict[str, dict[str, float]] = {
 }
 
 
-def troubled(system: str, seed: int, **sizes: Any) -> Plan:
+def troubled(system: str, seed: int, **sizes: Any) -> Scenario:
     """A plan whose kind of trouble the seed chooses: most often churn."""
     kinds = [*["churn"] * 4, *TROUBLES]
-    return Plan(system, seed=seed, **{**sizes, **TROUBLES[kinds[seed % len(kinds)]]})
+    return Scenario(system, seed=seed, **{**sizes, **TROUBLES[kinds[seed % len(kinds)]]})
 
 
-class Step(NamedTuple):
+class ScheduledStep(NamedTuple):
     at_ms: int
     kind: str  # join, leave, crash, restart, split, heal, subscribe, unsubscribe, update, publish, probe
     node: int
@@ -104,20 +104,20 @@ class Timetable(NamedTuple):
     end_ms: int
 
 
-def timetable(plan: Plan) -> Timetable:
+def timetable(plan: Scenario) -> Timetable:
     churn = START_MS + SUBSCRIBE_MS
     calm = churn + (plan.churn_ms if plan.churn or plan.splits or plan.loss else 0)
     probe = calm + plan.repair_ms
     return Timetable(churn, calm, probe, probe + PROBE_MS)
 
 
-def conditions_of(plan: Plan) -> Conditions:
+def conditions_of(plan: Scenario) -> Conditions:
     """Returns what a plan does to its nodes, as laws need to know it."""
     is_reliable = not plan.splits and not plan.loss
     return Conditions(crashes=plan.crashes > 0, is_reliable=is_reliable, calm_ms=timetable(plan).calm_ms)
 
 
-def schedule(plan: Plan) -> tuple[Step, ...]:
+def schedule(plan: Scenario) -> tuple[ScheduledStep, ...]:
     """The steps, in the order of time; with `keep`, those that are kept."""
     made = _Maker(plan).make()
     if plan.keep is None:
@@ -126,15 +126,15 @@ def schedule(plan: Plan) -> tuple[Step, ...]:
 
 
 class _Maker:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Scenario) -> None:
         self.plan = plan
         self.random = Random(f"schedule {plan.seed}")
         self.times = timetable(plan)
-        self.steps: list[Step] = []
+        self.steps: list[ScheduledStep] = []
         self.pool = workload_of(plan.system)
         self.holders: dict[str, int] = {}
 
-    def make(self) -> tuple[Step, ...]:
+    def make(self) -> tuple[ScheduledStep, ...]:
         plan, random, times = self.plan, self.random, self.times
         for number in range(plan.subscriptions):
             self._subscribe(number, random.randint(START_MS, times.churn_ms - 2_000))
@@ -186,4 +186,4 @@ class _Maker:
         return self.random.randint(self.times.churn_ms, self.times.calm_ms - 1)
 
     def _step(self, at_ms: int, kind: str, node: int, subject: str = "", value: Any = "") -> None:
-        self.steps.append(Step(at_ms, kind, node, subject, value))
+        self.steps.append(ScheduledStep(at_ms, kind, node, subject, value))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidings.simulator.run import play
-from tidings.simulator.scenario import Plan, Step, schedule
+from tidings.simulator.scenario import Scenario, ScheduledStep, schedule
 from tidings.systems.overlay import Violation
 
 MAX_RUNS = 120
 
 
-def shrink(plan: Plan, violation: Violation, *, max_runs: int = MAX_RUNS) -> tuple[Plan, Violation]:
+def shrink(plan: Scenario, violation: Violation, *, max_runs: int = MAX_RUNS) -> tuple[Scenario, Violation]:
     """The plan with only those steps that the failure seems to need, and how it fails; so many further runs at most."""
     runs = 0
 
@@ -41,8 +41,8 @@ def shrink(plan: Plan, violation: Violation, *, max_runs: int = MAX_RUNS) -> tup
     return replace(plan, keep=tuple(kept)), violation
 
 
-def explain(plan: Plan, violation: Violation) -> str:
+def explain(plan: Scenario, violation: Violation) -> str:
     """What failed, the command that replays it, and the schedule that was left of it."""
-    steps: tuple[Step, ...] = schedule(plan)
+    steps: tuple[ScheduledStep, ...] = schedule(plan)
     lines = [f"{violation.law} is broken: {violation.what}", "", f"  {plan.command}", ""]
     return "\n".join([*lines, *(f"  {step}" for step in steps)])

@@ -103,7 +103,7 @@ def read_arguments(path: Path) -> list[str]:
         raise TraceError(f"{path}: no trace of a simulation: {error}") from error
 
 
-class Comparison:
+class TraceComparison:
     """Takes the lines of a run and finds the first that differs from those of a trace."""
 
     def __init__(self, expected: Iterable[str]) -> None:

@@ -62,7 +62,7 @@ class Pool(Protocol):
     def matches(self, text: str, body: str) -> bool: ...
 
 
-class Workload:
+class RecordPool:
     """A domain with filters and events over it, and what is known of them beforehand."""
 
     def __init__(self, domain: Domain, filters: Iterable[str], events: Iterable[dict[str, Any]]) -> None:
@@ -94,9 +94,9 @@ class Workload:
 
 
 @lru_cache(maxsize=1)
-def market() -> Workload:
+def market() -> RecordPool:
     random = Random("market")
-    return Workload(DOMAIN, [_filter(random) for _ in range(FILTERS)], [_event(random) for _ in range(EVENTS)])
+    return RecordPool(DOMAIN, [_filter(random) for _ in range(FILTERS)], [_event(random) for _ in range(EVENTS)])
 
 
 def workload_of(system: str) -> Pool:

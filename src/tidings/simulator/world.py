@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tidings.simulator.trace import Trace
-from tidings.systems.overlay import Delivery, Law
+from tidings.systems.overlay import DeliveryRecord, Law
 from tidings.systems.protocols.effects import (
     Active,
     Deliver,
@@ -108,7 +108,7 @@ class World:
         self.gone: set[Id] = set()  # crashed, or left
         self.ready: dict[Id, int] = {}  # since when
         self.active: dict[str, int] = {}  # subscriptions, since when
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[DeliveryRecord] = []
         self.handled: tuple[Id, Message] | None = None  # what the node that is checked was sent, and by whom
         self.grow: Callable[[], None] | None = None  # what to do when nodes ask for more of them
         self.messages = 0
@@ -216,7 +216,7 @@ class World:
                 heappush(heap, (now + after, self._sequence, _TIMER, node, tag, None))
             elif kind is Deliver:
                 subscription, event = effect
-                self.deliveries.append(Delivery(now, sender, subscription, event.id))
+                self.deliveries.append(DeliveryRecord(now, sender, subscription, event.id))
                 self._note("deliver", sender, subscription, event.id)
             elif kind is Ready:
                 self.ready[sender] = now

@@ -7,7 +7,7 @@ A folder of `tidings.systems` whose system runs as nodes has these files, beside
     laws.py       laws(conditions): what must hold while it runs
     bugs.py       bugs(variant): nodes that are wrong in one point, each with the law that finds it
 
-Whatever drives the nodes is a `World` to the laws: the simulator is one.
+Whatever drives the nodes is a `ObservedWorld` to the laws: the simulator is one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MemoryLog:
         return list(self._pending.values())
 
 
-class Settings(Protocol):
+class NodeSettings(Protocol):
     """The settings of a node: a named tuple."""
 
     @property
@@ -70,7 +70,7 @@ class Settings(Protocol):
 
 N = TypeVar("N", bound=PubSubNode)
 G = TypeVar("G")
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound=NodeSettings)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Overlay(Generic[N, G, S]):
     wire_bits: int = ADDRESS_BITS  # of the ids in messages
     host_of: Callable[[Id], Id] = lambda id: id  # the node that an id in a message belongs to
     least: int = 3  # nodes that a simulation leaves running
-    event_path: Callable[[str, World], EventPath] | None = None
+    event_path: Callable[[str, ObservedWorld], EventPath] | None = None
 
 
 AnyOverlay = Overlay[Any, Any, Any]
@@ -134,14 +134,14 @@ class Violation(AssertionError):
         return f"{self.law}: {self.what} (at {self.now_ms} ms)"
 
 
-class Delivery(NamedTuple):
+class DeliveryRecord(NamedTuple):
     at_ms: int
     node: Id
     subscription: str
     event: str
 
 
-class World(Protocol):
+class ObservedWorld(Protocol):
     """What laws see of a network."""
 
     @property
@@ -161,7 +161,7 @@ class World(Protocol):
         ...
 
     @property
-    def deliveries(self) -> Sequence[Delivery]: ...
+    def deliveries(self) -> Sequence[DeliveryRecord]: ...
 
     @property
     def handled(self) -> tuple[Id, Message] | None:
@@ -181,13 +181,13 @@ class Conditions(NamedTuple):
 class Law:
     """A law: `Violation` is raised where it is broken."""
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         """Checks it after every message, timer and refusal that a node has handled."""
 
-    def at_rest(self, world: World) -> None:
+    def at_rest(self, world: ObservedWorld) -> None:
         """Checks it when all is quiet."""
 
-    def may_fail(self, world: World, id: Id) -> bool:
+    def may_fail(self, world: ObservedWorld, id: Id) -> bool:
         """Returns whether a node may fail now: what the law assumes of failures."""
         return True
 
@@ -195,10 +195,10 @@ class Law:
 class AtRest(Law):
     """A law that holds when all is quiet, and not before."""
 
-    def __init__(self, check: Callable[[World], None]) -> None:
+    def __init__(self, check: Callable[[ObservedWorld], None]) -> None:
         self._check = check
 
-    def at_rest(self, world: World) -> None:
+    def at_rest(self, world: ObservedWorld) -> None:
         self._check(world)
 
 
@@ -221,7 +221,7 @@ class Repair:
         self._what: Mapping[Hashable, str] = {}
         self._oldest_ms = NEVER
 
-    def found(self, world: World, flaws: Mapping[Hashable, str]) -> None:
+    def found(self, world: ObservedWorld, flaws: Mapping[Hashable, str]) -> None:
         """Takes these for all flaws that there are now."""
         since = self._since
         self._since = {flaw: since.get(flaw, world.now_ms) for flaw in flaws}
@@ -229,11 +229,11 @@ class Repair:
         self._oldest_ms = min(self._since.values(), default=NEVER)
         self.unchanged(world)
 
-    def unchanged(self, world: World) -> None:
+    def unchanged(self, world: ObservedWorld) -> None:
         """Takes the flaws to be the same: nothing has happened that could repair one or make another."""
         self.judge(world, self._within_ms)
 
-    def judge(self, world: World, within_ms: int) -> None:
+    def judge(self, world: ObservedWorld, within_ms: int) -> None:
         """Raises `Violation` for a flaw that is older than this."""
         if world.now_ms - self._oldest_ms <= within_ms:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidings.simulator.run import play
-from tidings.simulator.scenario import Plan, troubled
+from tidings.simulator.scenario import Scenario, troubled
 from tidings.simulator.shrink import explain, shrink
 from tidings.systems.overlay import overlays
 
@@ -31,7 +31,7 @@ def test_no_law_breaks_and_deliveries_are_the_oracles(system: str, part: int) ->
 @pytest.mark.parametrize(("seed", "keep"), [(1022, (6, 25, 26)), (1031, (5, 12, 13))])
 def test_who_joins_behind_a_node_that_leaves_at_once_has_its_lists(seed: int, keep: tuple[int, ...]) -> None:
     """A subscription, a join, and the leave of the newcomer's predecessor before it has heard of the newcomer."""
-    assert play(Plan("chord", seed=seed, churn=1.0, crashes=0.0, keep=keep)).violation is None
+    assert play(Scenario("chord", seed=seed, churn=1.0, crashes=0.0, keep=keep)).violation is None
 
 
 CHURN, JOINS, LOSS = {"churn": 0.8}, {"churn": 1.0, "crashes": 0.0}, {"churn": 0.3, "loss": 0.05}
@@ -45,7 +45,7 @@ def test_a_node_that_changes_its_parent_when_the_run_ends_is_still_in_the_tree(
     seed: int, trouble: dict[str, float]
 ) -> None:
     """The graft is under way, and events come through the parent before."""
-    assert play(Plan("digests", seed=seed, **trouble)).violation is None  # type: ignore[arg-type]
+    assert play(Scenario("digests", seed=seed, **trouble)).violation is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("seed", "trouble"), [(322, SPLITS), (465, LOSS), (790, SPLITS), (1032, LOSS)])
@@ -53,21 +53,21 @@ def test_virtual_nodes_that_move_when_the_run_ends_leave_no_group_without_those_
     seed: int, trouble: dict[str, float]
 ) -> None:
     """A placeholder has just gone, or made way, or a node goes back to its group."""
-    assert play(Plan("sonnet", seed=seed, **trouble)).violation is None  # type: ignore[arg-type]
+    assert play(Scenario("sonnet", seed=seed, **trouble)).violation is None  # type: ignore[arg-type]
 
 
 def test_no_host_crashes_that_leaves_another_only_virtual_nodes_that_have_left() -> None:
-    assert play(Plan("sonnet", seed=55, **CHURN)).violation is None  # type: ignore[arg-type]
+    assert play(Scenario("sonnet", seed=55, **CHURN)).violation is None  # type: ignore[arg-type]
 
 
 def test_a_group_that_hangs_below_is_announced_until_all_know_of_it_whatever_others_say() -> None:
     """Twice an announcement is lost, and rows of long ago say that all know; the one who does not drops its row."""
-    assert play(Plan("sonnet-hashes", seed=69, **LOSS)).violation is None  # type: ignore[arg-type]
+    assert play(Scenario("sonnet-hashes", seed=69, **LOSS)).violation is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [3051, 3164])
 def test_a_document_that_is_published_when_a_split_has_just_healed_reaches_everybody(seed: int) -> None:
-    assert play(Plan("sonnet", seed=seed, **SPLITS)).violation is None  # type: ignore[arg-type]
+    assert play(Scenario("sonnet", seed=seed, **SPLITS)).violation is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_a_document_that_is_published_when_a_split_has_just_healed_reaches_every
     ],
 )
 def test_segments_change_hands_while_other_things_happen(seed: int, keep: tuple[int, ...]) -> None:
-    assert play(Plan("bluedove", seed=seed, churn=0.8, keep=keep)).violation is None
+    assert play(Scenario("bluedove", seed=seed, churn=0.8, keep=keep)).violation is None
 
 
 def test_a_failure_is_shrunk_to_the_steps_that_it_needs_and_names_the_command() -> None:
-    plan = Plan("opchord", seed=3, bug="counting")
+    plan = Scenario("opchord", seed=3, bug="counting")
     violation = play(plan).violation
     assert violation is not None
     shrunk, violation = shrink(plan, violation)
@@ -99,6 +99,6 @@ def test_a_failure_is_shrunk_to_the_steps_that_it_needs_and_names_the_command() 
 
 def test_a_node_that_comes_back_is_not_asked_for_what_it_lost() -> None:
     """Its clients have to subscribe again: what counts for the oracle ends with the crash."""
-    played = [play(Plan("bluedove", seed=seed, churn=1.5, crashes=1.0, events=20)) for seed in range(3)]
+    played = [play(Scenario("bluedove", seed=seed, churn=1.5, crashes=1.0, events=20)) for seed in range(3)]
     assert not any(outcome.violation for outcome in played)
     assert any(outcome.probes for outcome in played)

@@ -16,7 +16,7 @@ from tidings.model.types import DOUBLE
 from tidings.simulator.world import Network, World
 from tidings.systems.bluedove.laws import OneOwner, Tiles, placed_at_rest
 from tidings.systems.bluedove.matcher_node import MatcherSettings
-from tidings.systems.bluedove.messages import Copy, Handover, LoadReport, Match, Placed, TableNews
+from tidings.systems.bluedove.messages import Copy, CopyPlaced, Handover, LoadReport, Match, TableNews
 from tidings.systems.bluedove.node import BlueDoveNode, BlueDoveSettings
 from tidings.systems.bluedove.placement import undivided
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
@@ -284,7 +284,9 @@ def test_a_part_of_the_table_is_nothing_to_a_node_that_has_none() -> None:
     newcomer = BlueDoveNode(C, Random(1), along(PLANE))
     newcomer.start(A, 0)
     newcomer.on_message(B, TableNews((Edge(0, 5, 1, B, True, False),)), 10)
-    newcomer.on_message(B, Placed(0, "s", 1, (Edge(0, BEGINNING, 1, B, True, False),)), 10)  # it asked before a crash
+    newcomer.on_message(
+        B, CopyPlaced(0, "s", 1, (Edge(0, BEGINNING, 1, B, True, False),)), 10
+    )  # it asked before a crash
     assert not newcomer.table.edges
 
 

@@ -17,7 +17,7 @@ from tidings.systems.clusters import placement as law
 from tidings.systems.clusters.bugs import RegistersOnce
 from tidings.systems.clusters.laws import registered_at_rest
 from tidings.systems.clusters.node import ClusterNode, ClusterSettings
-from tidings.systems.clusters.space import Cells, Space
+from tidings.systems.clusters.space import CellBox, Space
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Event
 from tidings.systems.protocols.pastry import PastrySettings
@@ -110,8 +110,8 @@ def test_figures_1_and_2_a_preference_is_a_box_and_an_event_a_point() -> None:
      (((0, 0), (4, 4)), ((5, 0), (6, 4)), False, False)],
 )  # fmt: skip
 def test_boxes_meet_and_contain(one: Any, other: Any, meets: bool, contains: bool) -> None:
-    assert Cells(*one).meets(Cells(*other)) is meets
-    assert Cells(*one).contains(Cells(*other)) is contains
+    assert CellBox(*one).meets(CellBox(*other)) is meets
+    assert CellBox(*one).contains(CellBox(*other)) is contains
 
 
 def crowd(peers: Peers, seed: int, *, subscriptions: int = 24) -> None:

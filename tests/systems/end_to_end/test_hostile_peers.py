@@ -152,7 +152,7 @@ def test_a_message_that_makes_no_sense_is_dropped_and_the_connection_goes_on(mes
     with_node(play)
 
 
-@pytest.mark.parametrize("table", [[5], [{"Member": [1, 1, 1, False, ""]}], {}, "x"])
+@pytest.mark.parametrize("table", [[5], [{"GossipMember": [1, 1, 1, False, ""]}], {}, "x"])
 @pytest.mark.parametrize("member", [["1", 0, 0, False, ""], [1, "0", 0, False, ""], [1, 0, 0.5, False, ""],
                                     [1, 0, 0, "no", ""], [1, 0, 0, False, 7], [1, 0, 0, False, "x" * 1_000],
                                     [1 << BITS, 0, 0, False, ""], [-1, 0, 0, False, ""], [1, 1 << 62, 0, False, ""],
@@ -162,7 +162,7 @@ def test_an_ill_typed_member_is_neither_taken_nor_spread(member: list[Any], tabl
         first, second = Peered(), Hosted()
         await first.open("bluedove", None)
         network = first.process.node.networks["market"]
-        for newer, state in (([{"Member": member}], None), ([], table)):
+        for newer, state in (([{"GossipMember": member}], None), ([], table)):
             message = {"InDomain": [network, {"Ack": [newer, [], state, False]}]}
             await send(first, frame(json.dumps({"from": ID, "book": {str(ID): PEER}, "message": message})))
         await until_async(lambda: first.dropped == {"bad message": 2})

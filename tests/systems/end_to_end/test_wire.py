@@ -12,7 +12,7 @@ from tidings.errors import TidingsError
 from tidings.simulator.workload import DOMAIN
 from tidings.systems.overlay import MemoryLog, overlay_named, overlays
 from tidings.systems.protocols.effects import MAX_AHEAD_MS, Event
-from tidings.systems.protocols.gossip import MAX_MEMBERS, Ack, GossipNode, Member, Syn
+from tidings.systems.protocols.gossip import MAX_MEMBERS, Ack, GossipMember, GossipNode, Syn
 from tidings.systems.protocols.many_domains import InDomain, node_of
 from tidings.systems.protocols.message_codec import parts_of, plain
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS
@@ -60,36 +60,36 @@ def test_a_node_handles_without_an_error_any_change_of_a_message_that_passes(sys
 def test_a_member_of_a_time_to_come_is_refused() -> None:
     node = GossipNode(1, Random(1))
     now = 1_000_000
-    node.check(Member(2, now, 5, False, ""), now)
+    node.check(GossipMember(2, now, 5, False, ""), now)
     for age in ((now + MAX_AHEAD_MS + 1, 0), (now, now + MAX_AHEAD_MS + 1)):
         with pytest.raises(TidingsError, match="time to come"):
-            node.check(Member(2, *age, False, ""), now)
+            node.check(GossipMember(2, *age, False, ""), now)
 
 
 def test_a_node_that_others_take_for_gone_is_newer_than_that() -> None:
     node = GossipNode(1, Random(1))
     node.start(None, 1_000)
-    node.on_message(2, Ack((Member(1, 5_000, 7, True, ""),), (), None, False), 2_000)
+    node.on_message(2, Ack((GossipMember(1, 5_000, 7, True, ""),), (), None, False), 2_000)
     assert node.members[1].age > (5_000, 7)
     assert not node.members[1].gone
     node.leave(3_000)
     left = node.members[1]
-    node.on_message(2, Ack((Member(1, 6_000, 7, False, ""),), (), None, False), 4_000)
+    node.on_message(2, Ack((GossipMember(1, 6_000, 7, False, ""),), (), None, False), 4_000)
     assert node.members[1] == left
 
 
 def test_members_are_bounded_and_those_that_are_gone_make_way() -> None:
     node = GossipNode(1, Random(1))
     node.start(None, 0)
-    many = tuple(Member(id, 1, 1, id % 2 == 0, "") for id in range(2, MAX_MEMBERS + 1))
+    many = tuple(GossipMember(id, 1, 1, id % 2 == 0, "") for id in range(2, MAX_MEMBERS + 1))
     node.on_message(2, Ack(many, (), None, False), 10)
     assert len(node.members) == MAX_MEMBERS
-    node.on_message(2, Ack((Member(MAX_MEMBERS + 1, 1, 1, False, ""),), (), None, False), 20)
+    node.on_message(2, Ack((GossipMember(MAX_MEMBERS + 1, 1, 1, False, ""),), (), None, False), 20)
     assert len(node.members) == MAX_MEMBERS
     assert MAX_MEMBERS + 1 in node.members
     assert 2 not in node.members  # it was gone
     for id in range(MAX_MEMBERS + 2, 2 * MAX_MEMBERS):
-        node.on_message(2, Ack((Member(id, 1, 1, False, ""),), (), None, False), 30)
+        node.on_message(2, Ack((GossipMember(id, 1, 1, False, ""),), (), None, False), 30)
     assert len(node.members) == MAX_MEMBERS
     assert 3 in node.members  # it was not
 

@@ -12,7 +12,7 @@ import pytest
 from tidings.model.domain import Attribute, Domain
 from tidings.simulator.world import Network, World
 from tidings.systems.chord import placement as chord
-from tidings.systems.geometry.line_positions import Cells
+from tidings.systems.geometry.line_positions import LineCells
 from tidings.systems.geometry.node_ring import Arc, Ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.bugs import CountsEverything
@@ -36,13 +36,13 @@ SUBSCRIPTION_2 = "Symbol = 'OTE' AND Price = 8.20 AND Low < 8.05"
 
 def paper_order(domain: Domain = EIGHT, bits: int = 3, start: int = 5, step: int = 1) -> Lists:
     """OPChord's placement of one attribute, from `start` on around the ring."""
-    order = opchord.Order(start, 8 // step, cells=Cells(0, step, False, 8 // step))
+    order = opchord.Order(start, 8 // step, cells=LineCells(0, step, False, 8 // step))
     return Lists(opchord.View((("a",),), Ring(bits, tuple(range(1 << bits))), {("a",): order}), Content(domain))
 
 
 def stocks(kind: Any = chord, bits: int = 16) -> Lists:
     paths = tuple((attribute.name,) for attribute in STOCKS.attributes)
-    cells = {path: Cells(0, 1, False, 2_001) for path in paths[2:]}
+    cells = {path: LineCells(0, 1, False, 2_001) for path in paths[2:]}
     ring = Ring(bits, (0,))
     if kind is chord:
         return Lists(chord.View(paths, ring, cells), Content(STOCKS))
@@ -334,7 +334,7 @@ def mean_store_hops(nodes: int, values: int, width: int, *, jump: float) -> floa
     """To store a range of so many values, over a ring of nodes anywhere, as the settled costs are counted."""
     random, bits = Random(nodes + values), 32
     domain = Domain("one", [Attribute("a", "int", min=0, max=values - 1, precision=1)])
-    order = opchord.Order(random.getrandbits(bits), values, cells=Cells(0, 1, False, values))
+    order = opchord.Order(random.getrandbits(bits), values, cells=LineCells(0, 1, False, values))
     lists = Lists(opchord.View((("a",),), Ring(bits, (0,)), {("a",): order}), Content(domain))
     ids = random.sample(range(1 << bits), nodes)
     ringed = Ringed(ids, lists, successors=4, copies=0, jump=jump, refresh_ms=10**9, retry_ms=10**9)

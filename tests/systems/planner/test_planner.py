@@ -15,7 +15,7 @@ from tidings.systems.bluedove import placement as bluedove
 from tidings.systems.chord import placement as chord
 from tidings.systems.digests import placement as digests
 from tidings.systems.planned import placement as planned
-from tidings.systems.planner.planner import ABOUT_AS_SMALL, ROUTE_NS, Plan, Room, plan, weighed
+from tidings.systems.planner.planner import ABOUT_AS_SMALL, ROUTE_NS, PlacementPlan, Room, plan, weighed
 from tidings.systems.replicated import placement as replicated
 from tidings.systems.sharding import shards_of, visits_of
 from tidings.systems.statistics import Statistics
@@ -30,7 +30,7 @@ def known(name: str, count: int = 600, *, subscriptions: int | None = None) -> S
     return statistics_of(filters, events, subscriptions=subscriptions)
 
 
-def made(statistics: Statistics, memory: float = PLENTY, partitions: int = 6) -> Plan:
+def made(statistics: Statistics, memory: float = PLENTY, partitions: int = 6) -> PlacementPlan:
     return plan(statistics, Room(memory, cores=1, partitions=partitions), subscription_bytes=100.0)
 
 
@@ -56,7 +56,7 @@ def test_to_spare_an_event_what_its_own_keys_would_not_lead_to_anyway_is_not_wor
     assert found.placement == "replicated"
 
 
-def plan_of(found: Plan, name: str) -> float:
+def plan_of(found: PlacementPlan, name: str) -> float:
     """What a division was expected to cost, by the line that says so."""
     (line,) = [line for line in found.considered if line.startswith(f"{name}:")]
     return float(line.split(": ")[1].split(" ")[0].replace(",", "")) * 1e3
@@ -133,7 +133,7 @@ def test_a_placement_that_counts_cannot_be_one_of_several() -> None:
 
 def test_a_plan_survives_being_written_and_read() -> None:
     found = made(known("bluedove", subscriptions=1_000_000))
-    again = Plan.from_dict(json.loads(json.dumps(found.to_dict())))
+    again = PlacementPlan.from_dict(json.loads(json.dumps(found.to_dict())))
     assert again.lines() == found.lines()
     assert again.view.partitions == found.view.partitions
     assert ROUTE_NS > 0

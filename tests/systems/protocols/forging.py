@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from tidings.simulator.run import Run
-from tidings.simulator.scenario import Plan
-from tidings.systems.overlay import Law, World, overlay_named
+from tidings.simulator.scenario import Scenario
+from tidings.systems.overlay import Law, ObservedWorld, overlay_named
 from tidings.systems.protocols.effects import Id, Message
 from tidings.systems.protocols.many_domains import codec_of
 from tidings.systems.protocols.message_codec import parts_of, plain
@@ -21,7 +21,7 @@ class OnTheWire(Law):
         self.codec = codec_of(overlay_named(system))
         self.kinds: dict[str, Message] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         if world.handled is None:
             return
         _, message = world.handled
@@ -34,7 +34,7 @@ class OnTheWire(Law):
 
 def played(system: str, seed: int = 3, **trouble: Any) -> tuple[OnTheWire, Run]:
     """A simulation, and what its nodes have said."""
-    run = Run(Plan(system, seed=seed, nodes=8, subscriptions=20, events=10, **trouble))
+    run = Run(Scenario(system, seed=seed, nodes=8, subscriptions=20, events=10, **trouble))
     checker = OnTheWire(system)
     run.world.laws = (*run.world.laws, checker)
     assert run.play().violation is None

@@ -5,7 +5,7 @@ from random import Random
 
 from tidings.simulator.world import Network, World
 from tidings.systems.protocols.effects import Ready, Send
-from tidings.systems.protocols.gossip import Ack, Detector, GossipNode, Member
+from tidings.systems.protocols.gossip import Ack, Detector, GossipMember, GossipNode
 
 
 def cluster(count: int, seed: int) -> tuple[World, list[GossipNode]]:
@@ -76,9 +76,9 @@ def test_what_others_send_does_not_make_gossip_seem_late() -> None:
 def test_who_says_that_it_leaves_admits_nobody() -> None:
     newcomer = GossipNode(2, Random(1))
     assert any(isinstance(effect, Send) for effect in newcomer.start(1, 0))
-    assert newcomer.on_message(7, Ack((Member(7, 0, 40, True, ""),), (), None, False), 10) == []
+    assert newcomer.on_message(7, Ack((GossipMember(7, 0, 40, True, ""),), (), None, False), 10) == []
     assert not newcomer.is_member
-    assert Ready() in newcomer.on_message(1, Ack((Member(1, 0, 41, False, ""),), (), None, False), 20)
+    assert Ready() in newcomer.on_message(1, Ack((GossipMember(1, 0, 41, False, ""),), (), None, False), 20)
 
 
 def test_who_left_stays_gone_whatever_is_told_of_it_later() -> None:

@@ -30,7 +30,7 @@ from tidings.pipeline.build.shard_building import Builder, Made
 from tidings.pipeline.build.subscription_table import Contents, checked, contents_of, domain_name, id_type
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.match_metrics import Measures, measured_lines
-from tidings.systems.planner.planner import Plan
+from tidings.systems.planner.planner import PlacementPlan
 
 log = logging.getLogger("tidings.pipeline")
 
@@ -76,7 +76,7 @@ class _Compiled:
     version: int
     manifest: Manifest
     builder: Builder
-    plan: Plan | None  # where somebody asked for it
+    plan: PlacementPlan | None  # where somebody asked for it
 
 
 class Index:
@@ -184,7 +184,7 @@ class Index:
         if latest is None or latest[1].fingerprint != contents.fingerprint:
             latest = self._write(builder, contents, placement)
         version, manifest = latest
-        plan = None if manifest.plan is None else Plan.from_dict(manifest.plan)
+        plan = None if manifest.plan is None else PlacementPlan.from_dict(manifest.plan)
         self._compiled = _Compiled(version, manifest, builder, plan)
         log.info("%s", self.explain())
 
@@ -206,11 +206,11 @@ class Index:
             )
             return self._directory.publish(staged, manifest, chosen, made.layout), manifest
 
-    def _planned(self, builder: Builder) -> Plan:
+    def _planned(self, builder: Builder) -> PlacementPlan:
         spark = self._table.sparkSession
         return builder.plan(self._wishes.memory or executor_memory(spark), executor_cores(spark))
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> PlacementPlan:
         """What `auto` stands for, found out now where the index was compiled for one placement."""
         compiled = self._ready()
         if compiled.plan is None:

@@ -22,7 +22,7 @@ from tidings.pipeline.build.subscription_table import indexed, read_table
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import is_local
 from tidings.systems.interface import PlacementError, View, placement_named, placements, system_named
-from tidings.systems.planner.planner import Plan, Room, plan
+from tidings.systems.planner.planner import PlacementPlan, Room, plan
 from tidings.systems.statistics import Statistics, statistics_of
 
 AUTO = "auto"
@@ -80,7 +80,7 @@ def _known(events: pa.Table, domain: Domain) -> pa.Table:
     return events.select([name for name in events.column_names if name in tops])
 
 
-def planned(given: Sampled, room: Room, wishes: Wishes) -> Plan:
+def planned(given: Sampled, room: Room, wishes: Wishes) -> PlacementPlan:
     """What `auto` stands for."""
     names = {name: wishes.of(name) for name in placements()}
     return plan(given.statistics, room, subscription_bytes=_subscription_bytes(given), wishes=names)

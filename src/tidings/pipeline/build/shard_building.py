@@ -41,7 +41,7 @@ from tidings.pipeline.build.subscription_table import (
 from tidings.pipeline.steps.counted_lists import CONJUNCTIONS, list_rows
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.interface import REPLICATED, CountsLists, Numbers, View, place, view_to_dict
-from tidings.systems.planner.planner import Plan, Room
+from tidings.systems.planner.planner import PlacementPlan, Room
 from tidings.systems.sharding import shards_of
 
 SHARD_SIZE = 1_000_000  # subscriptions, about: two shards of half the size cost an event half as much again
@@ -107,10 +107,10 @@ class Builder:
         rows = self._subscriptions.where(chosen).limit(2 * SAMPLE).toArrow()
         return sampled(rows, self.contents.subscriptions, self.domain, self.events)
 
-    def plan(self, memory: int, cores: int) -> Plan:
+    def plan(self, memory: int, cores: int) -> PlacementPlan:
         return planned(self._sampled, Room(memory, cores, self.partitions), self.wishes)
 
-    def build(self, placement: str, folder: Path, plan: Plan | None) -> Made:
+    def build(self, placement: str, folder: Path, plan: PlacementPlan | None) -> Made:
         """Write the shard files of a layout to a folder."""
         if placement == REPLICATED:
             return self._built(placement, self._replicated(), None, folder)

@@ -11,7 +11,7 @@ from tidings.systems.bluedove.node import BlueDoveNode
 from tidings.systems.bluedove.segment_table import Edge
 from tidings.systems.overlay import Bug
 from tidings.systems.protocols.effects import Effects, Id, Send, SetTimer, Tag
-from tidings.systems.protocols.gossip import Member
+from tidings.systems.protocols.gossip import GossipMember
 
 
 class TrustsItsFormerLife(BlueDoveNode):
@@ -60,7 +60,7 @@ class TakesAtOnce(BlueDoveNode):
 class BelievesOldNews(BlueDoveNode):
     """What is told of a member is taken for true, however old it is."""
 
-    def _learn(self, news: Member, now_ms: int) -> Effects:
+    def _learn(self, news: GossipMember, now_ms: int) -> Effects:
         effects = super()._learn(news, now_ms)
         if news.id != self.id:
             self.members[news.id] = news

@@ -16,9 +16,9 @@ from itertools import pairwise
 
 from tidings.systems.bluedove.node import BlueDoveNode
 from tidings.systems.bluedove.segment_table import BEGINNING, END, Segment, spans_touch
-from tidings.systems.overlay import AtRest, Conditions, Law, Violation, World
+from tidings.systems.overlay import AtRest, Conditions, Law, ObservedWorld, Violation
 from tidings.systems.protocols.effects import Id
-from tidings.systems.protocols.gossip import GossipNode, Member
+from tidings.systems.protocols.gossip import GossipMember, GossipNode
 
 Owed = tuple[int, tuple[str, Id], int]  # dimension, subscription with its dispatcher, version
 
@@ -35,7 +35,7 @@ class Tiles(Law):
     def __init__(self) -> None:
         self._seen: dict[Id, int] = {}  # changes of a node's table that were looked at
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, BlueDoveNode)
         if not node.table.edges or self._seen.get(id) == node.table.changes:
@@ -54,7 +54,7 @@ class OneOwner(Law):
     def __init__(self) -> None:
         self._seen: dict[BlueDoveNode, int] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, BlueDoveNode)
         if self._seen.get(node) == node.table.changes:
@@ -84,7 +84,7 @@ class HeldByOwners(Law):
         self._changes = 0
         self._owed: dict[BlueDoveNode, tuple[tuple[int, int], list[Owed]]] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, BlueDoveNode)
         in_place = [(name, own.version, own.text) for name, own in node.own.items() if own.active]
@@ -116,9 +116,9 @@ class HeldByOwners(Law):
 
 class VersionsGrow(Law):
     def __init__(self) -> None:
-        self._seen: dict[Id, tuple[GossipNode, dict[Id, Member]]] = {}
+        self._seen: dict[Id, tuple[GossipNode, dict[Id, GossipMember]]] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, GossipNode)
         before, known = self._seen.get(id, (node, {}))
@@ -136,7 +136,7 @@ class VersionsGrow(Law):
             self._seen[id] = (node, dict(node.members))
 
 
-def placed_at_rest(world: World) -> None:
+def placed_at_rest(world: ObservedWorld) -> None:
     nodes = _joined(world)
     table = nodes[0].table
     for node in nodes:
@@ -158,13 +158,13 @@ def placed_at_rest(world: World) -> None:
                         raise Violation("HeldByOwners", what, world.now_ms)
 
 
-def _joined(world: World) -> list[BlueDoveNode]:
+def _joined(world: ObservedWorld) -> list[BlueDoveNode]:
     """Everybody but a node whose contact went before it had joined: it knows nothing, and promises nothing."""
     nodes = [node for node in world.nodes.values() if isinstance(node, BlueDoveNode)]
     return [node for node in nodes if node.is_member or node.contact in world.nodes]
 
 
-def given_up_at_rest(world: World) -> None:
+def given_up_at_rest(world: ObservedWorld) -> None:
     nodes = [node for node in world.nodes.values() if isinstance(node, BlueDoveNode)]
     by_id = {node.id: node for node in nodes}
     for node in nodes:

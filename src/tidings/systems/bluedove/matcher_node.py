@@ -17,24 +17,24 @@ from random import Random
 from typing import ClassVar, NamedTuple
 
 from tidings.systems.bluedove.messages import (
+    CopiesTaken,
     Copy,
-    Done,
+    CopyPlaced,
+    CopyRemoved,
     HandedOver,
     Handover,
     LoadReport,
     Match,
+    MatchDone,
+    MatchedEvent,
+    MatchRefused,
     Noted,
-    Notification,
-    Place,
-    Placed,
+    PlaceCopy,
     Rebuild,
     Rebuilt,
-    Refused,
-    Remove,
-    Removed,
+    RemoveCopy,
     Split,
     TableNews,
-    Taken,
 )
 from tidings.systems.bluedove.segment_table import END, Dimensions, Edge, Segment, SegmentTable, spans_touch
 from tidings.systems.protocols.effects import MAX_AHEAD_MS, Effects, Event, Handlers, Id, Message, Send, SetTimer, Tag
@@ -69,7 +69,7 @@ class _Recovery:
         self.waiting = waiting
 
 
-class Matcher(GossipNode):
+class MatcherNode(GossipNode):
     def __init__(self, id: Id, random: Random, dimensions: Dimensions, settings: MatcherSettings, about: str) -> None:
         super().__init__(id, random, settings.gossip, about)
         self.dimensions = dimensions
@@ -111,14 +111,14 @@ class Matcher(GossipNode):
 
     # Subscriptions
 
-    def _on_place(self, sender: Id, message: Place, now_ms: int) -> Effects:
+    def _on_place(self, sender: Id, message: PlaceCopy, now_ms: int) -> Effects:
         dimension, copy = message
         spans = self.dimensions.spans(copy.text)[dimension]
         for (d, low), _ in self._giving.items():
             if d == dimension and spans_touch(spans, low, self._end(dimension, low)):
                 return []  # copies are under way: the dispatcher asks again
         self._hold(dimension, copy, now_ms)
-        placed = Placed(dimension, copy.subscription, copy.version, self.table.along(dimension))
+        placed = CopyPlaced(dimension, copy.subscription, copy.version, self.table.along(dimension))
         return self._answer(sender, placed, now_ms)
 
     def _hold(self, dimension: int, copy: Copy, now_ms: int) -> bool:
@@ -138,15 +138,15 @@ class Matcher(GossipNode):
                 taken.setdefault(copy.dispatcher, []).append((copy.subscription, copy.version))
         effects: Effects = []
         for dispatcher, held in taken.items():
-            effects += self._answer(dispatcher, Taken(tuple(held)), now_ms)
+            effects += self._answer(dispatcher, CopiesTaken(tuple(held)), now_ms)
         return effects
 
-    def _on_remove(self, sender: Id, message: Remove, now_ms: int) -> Effects:
+    def _on_remove(self, sender: Id, message: RemoveCopy, now_ms: int) -> Effects:
         key = (message.subscription, sender)
         for held in self.sets:
             if key in held and held[key].version <= message.version:
                 del held[key]
-        return self._answer(sender, Removed(*message), now_ms)
+        return self._answer(sender, CopyRemoved(*message), now_ms)
 
     def _end(self, dimension: int, low: int) -> int:
         segment = self.table.at(dimension, low)
@@ -173,7 +173,7 @@ class Matcher(GossipNode):
         segment = self.table.at(dimension, self.dimensions.place(event, dimension))
         if segment is not None and segment.owner != self.id and segment.ready and segment.owner != sender:
             return [Send(segment.owner, message)]  # it has another owner since
-        return self._answer(dispatcher, Refused(event.id, dimension, self.table.along(dimension)), now_ms)
+        return self._answer(dispatcher, MatchRefused(event.id, dimension, self.table.along(dimension)), now_ms)
 
     def _serve_next(self, now_ms: int) -> Effects:
         """Begin with the next event: the longest queue first."""
@@ -205,9 +205,9 @@ class Matcher(GossipNode):
         if told:
             self._untold[event.id] = (dispatcher, told)
             for subscription, owner in sorted(told):
-                effects += self._answer(owner, Notification(subscription, event), now_ms)
+                effects += self._answer(owner, MatchedEvent(subscription, event), now_ms)
         else:
-            effects += self._answer(dispatcher, Done(event.id), now_ms)
+            effects += self._answer(dispatcher, MatchDone(event.id), now_ms)
         return [*effects, *self._serve_next(now_ms)]
 
     def _on_noted(self, sender: Id, message: Noted, now_ms: int) -> Effects:
@@ -219,7 +219,7 @@ class Matcher(GossipNode):
         if waiting or event not in self._untold:
             return []
         del self._untold[event]
-        return self._answer(dispatcher, Done(event), now_ms)
+        return self._answer(dispatcher, MatchDone(event), now_ms)
 
     # Splits
 
@@ -505,17 +505,17 @@ class Matcher(GossipNode):
 
     def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:
         match message:
-            case Notification():  # its node is gone, which will turn out, or cut off: then the event comes again
+            case MatchedEvent():  # its node is gone, which will turn out, or cut off: then the event comes again
                 return []
             case Handover(dimension=dimension, low=low):
                 self._giving.pop((dimension, low), None)
             case Match(event, dimension, dispatcher):
-                return self._answer(dispatcher, Refused(event.id, dimension, ()), now_ms)
+                return self._answer(dispatcher, MatchRefused(event.id, dimension, ()), now_ms)
         return super().on_undelivered(to, message, now_ms)
 
     handlers: ClassVar[Handlers] = {
-        Place: _on_place,
-        Remove: _on_remove,
+        PlaceCopy: _on_place,
+        RemoveCopy: _on_remove,
         Match: _on_match,
         Noted: _on_noted,
         Split: _on_split,

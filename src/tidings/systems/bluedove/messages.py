@@ -18,32 +18,32 @@ class Copy(NamedTuple):
     version: int
 
 
-class Place(NamedTuple):
+class PlaceCopy(NamedTuple):
     dimension: int
     copy: Copy
 
 
-class Placed(NamedTuple):
+class CopyPlaced(NamedTuple):
     dimension: int
     subscription: Name
     version: int
     edges: tuple[Edge, ...]  # of the dimension, as the matcher knows it
 
 
-class Taken(NamedTuple):
+class CopiesTaken(NamedTuple):
     """A matcher holds these now (subscription, version), and has them from another matcher."""
 
     copies: tuple[tuple[Name, int], ...]
 
 
-class Remove(NamedTuple):
+class RemoveCopy(NamedTuple):
     """The subscription is given up, as it was in this version and before: along every dimension."""
 
     subscription: Name
     version: int
 
 
-class Removed(NamedTuple):
+class CopyRemoved(NamedTuple):
     subscription: Name
     version: int
 
@@ -56,7 +56,7 @@ class Match(NamedTuple):
     dispatcher: Id
 
 
-class Refused(NamedTuple):
+class MatchRefused(NamedTuple):
     """This matcher does not hold, or not yet, what the event may satisfy."""
 
     event: Name
@@ -64,13 +64,13 @@ class Refused(NamedTuple):
     edges: tuple[Edge, ...]
 
 
-class Done(NamedTuple):
+class MatchDone(NamedTuple):
     """The event is matched, and every subscriber it satisfies has been told."""
 
     event: Name
 
 
-class Notification(NamedTuple):
+class MatchedEvent(NamedTuple):
     subscription: Name
     event: Event
 
@@ -132,6 +132,6 @@ class Rebuilt(NamedTuple):
 
 
 MESSAGES: tuple[type, ...] = (
-    *GOSSIP_MESSAGES, Edge, Copy, Place, Placed, Taken, Remove, Removed, Match, Refused, Done, Notification, Noted,
-    LoadReport, Admit, Split, Handover, HandedOver, TableNews, Rebuild, Rebuilt,
+    *GOSSIP_MESSAGES, Edge, Copy, PlaceCopy, CopyPlaced, CopiesTaken, RemoveCopy, CopyRemoved, Match, MatchRefused,
+    MatchDone, MatchedEvent, Noted, LoadReport, Admit, Split, Handover, HandedOver, TableNews, Rebuild, Rebuilt,
 )  # fmt: skip

@@ -21,24 +21,24 @@ import numpy as np
 from tidings.errors import DomainError, SubscriptionError
 from tidings.model.domain import path_text
 from tidings.systems.bluedove import placement
-from tidings.systems.bluedove.matcher_node import Matcher, MatcherSettings
+from tidings.systems.bluedove.matcher_node import MatcherNode, MatcherSettings
 from tidings.systems.bluedove.messages import (
     MESSAGES,
     Admit,
+    CopiesTaken,
     Copy,
-    Done,
+    CopyPlaced,
+    CopyRemoved,
     LoadReport,
     Match,
+    MatchDone,
+    MatchedEvent,
+    MatchRefused,
     Noted,
-    Notification,
-    Place,
-    Placed,
-    Refused,
-    Remove,
-    Removed,
+    PlaceCopy,
+    RemoveCopy,
     Split,
     TableNews,
-    Taken,
 )
 from tidings.systems.bluedove.placement import Load, Policy, costs_of
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
@@ -105,7 +105,7 @@ class _SendAgain(NamedTuple):
     event: str
 
 
-class BlueDoveNode(Matcher):
+class BlueDoveNode(MatcherNode):
     """A dispatcher, a matcher, or both."""
 
     def __init__(
@@ -228,10 +228,10 @@ class BlueDoveNode(Matcher):
         copy = self._copy(subscription, own)
         for dimension, matcher in sorted(self._wanted(own.text) - own.placed):
             own.holders.add(matcher)
-            effects += self._answer(matcher, Place(dimension, copy), now_ms)
+            effects += self._answer(matcher, PlaceCopy(dimension, copy), now_ms)
         return effects
 
-    def _on_placed(self, sender: Id, message: Placed, now_ms: int) -> Effects:
+    def _on_placed(self, sender: Id, message: CopyPlaced, now_ms: int) -> Effects:
         effects = self.merge_part(message.edges, now_ms)
         own = self.own.get(message.subscription)
         if own is None or own.version != message.version:  # the removal may have been there before the copy
@@ -243,7 +243,7 @@ class BlueDoveNode(Matcher):
             effects.append(Active(message.subscription))
         return effects
 
-    def _on_taken(self, sender: Id, message: Taken, now_ms: int) -> Effects:
+    def _on_taken(self, sender: Id, message: CopiesTaken, now_ms: int) -> Effects:
         effects: Effects = []
         for subscription, version in message.copies:
             own = self.own.get(subscription)
@@ -264,10 +264,10 @@ class BlueDoveNode(Matcher):
         self._removing.setdefault((subscription, version), set()).update(holders)
         effects: Effects = []
         for matcher in sorted(holders):
-            effects += self._answer(matcher, Remove(subscription, version), now_ms)
+            effects += self._answer(matcher, RemoveCopy(subscription, version), now_ms)
         return effects
 
-    def _on_removed(self, sender: Id, message: Removed, now_ms: int) -> Effects:
+    def _on_removed(self, sender: Id, message: CopyRemoved, now_ms: int) -> Effects:
         waiting = self._removing.get((message.subscription, message.version), set())
         waiting.discard(sender)
         if not waiting:
@@ -327,17 +327,17 @@ class BlueDoveNode(Matcher):
         load = Load(sizes, queued, arrivals, busy, float(np.mean(ages)))
         return pairs[int(np.argmin(costs_of(self.options.policy, load)))]
 
-    def _on_refused(self, sender: Id, message: Refused, now_ms: int) -> Effects:
+    def _on_refused(self, sender: Id, message: MatchRefused, now_ms: int) -> Effects:
         effects = self.merge_part(message.edges, now_ms)
         sending = self._sending.get(message.event)
         return [*effects, *self._forward(sending, now_ms)] if sending is not None else effects
 
-    def _on_done(self, sender: Id, message: Done, now_ms: int) -> Effects:
+    def _on_done(self, sender: Id, message: MatchDone, now_ms: int) -> Effects:
         self._sending.pop(message.event, None)
         self.log.settle(message.event)
         return []
 
-    def _on_notification(self, sender: Id, message: Notification, now_ms: int) -> Effects:
+    def _on_notification(self, sender: Id, message: MatchedEvent, now_ms: int) -> Effects:
         subscription, event = message
         effects = self._answer(sender, Noted(subscription, event.id), now_ms)
         key = (subscription, event.id)
@@ -411,7 +411,7 @@ class BlueDoveNode(Matcher):
         present = set(self.others())
         self._removing = {key: waiting & present for key, waiting in self._removing.items() if waiting & present}
         for (subscription, version), waiting in self._removing.items():
-            effects += [Send(matcher, Remove(subscription, version)) for matcher in sorted(waiting)]
+            effects += [Send(matcher, RemoveCopy(subscription, version)) for matcher in sorted(waiting)]
         for sending in list(self._sending.values()):
             if sending.waiting_for is None:
                 sending.tried.clear()
@@ -426,12 +426,12 @@ class BlueDoveNode(Matcher):
         return super().on_undelivered(to, message, now_ms)
 
     handlers: ClassVar[Handlers] = {
-        Placed: _on_placed,
-        Taken: _on_taken,
-        Removed: _on_removed,
-        Refused: _on_refused,
-        Done: _on_done,
-        Notification: _on_notification,
+        CopyPlaced: _on_placed,
+        CopiesTaken: _on_taken,
+        CopyRemoved: _on_removed,
+        MatchRefused: _on_refused,
+        MatchDone: _on_done,
+        MatchedEvent: _on_notification,
         LoadReport: _on_load,
         Admit: _on_admit,
     }

@@ -26,7 +26,7 @@ from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.geometry.key_pairs import distinct_hashed
-from tidings.systems.geometry.line_positions import Cells, cells_of, event_values, has_places, listed_values, ranges
+from tidings.systems.geometry.line_positions import LineCells, cells_of, event_values, has_places, listed_values, ranges
 from tidings.systems.geometry.node_ring import Arc, Ring, RingView, even_ring, paths_and_ring
 from tidings.systems.interface import (
     EVERYWHERE,
@@ -52,7 +52,7 @@ class View(RingView):
 
     placement: ClassVar[str] = "chord"
 
-    cells: Mapping[Path, Cells] = field(default_factory=dict)  # of the attributes whose ranges are lists of cells
+    cells: Mapping[Path, LineCells] = field(default_factory=dict)  # of the attributes whose ranges are lists of cells
     values_max: int = VALUES_MAX
     epoch: int = 0
 
@@ -85,7 +85,7 @@ class View(RingView):
     @staticmethod
     def from_dict(form: dict[str, Any]) -> View:
         paths, ring = paths_and_ring(form)
-        cells = {path: Cells(**cell) for path, cell in zip(paths, form["cells"], strict=True) if cell is not None}
+        cells = {path: LineCells(**cell) for path, cell in zip(paths, form["cells"], strict=True) if cell is not None}
         return View(paths, ring, cells, form["values_max"], form["epoch"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidings.systems.clusters.node import ClusterNode
-from tidings.systems.clusters.space import Division
+from tidings.systems.clusters.space import ClusterDivision
 from tidings.systems.overlay import Bug
 from tidings.systems.protocols.effects import Effects
 
@@ -13,7 +13,7 @@ from tidings.systems.protocols.effects import Effects
 class RegistersOnce(ClusterNode):
     """Subscriptions do not register in clusters that are added to a division later."""
 
-    def _register_in(self, before: Division, now_ms: int) -> Effects:
+    def _register_in(self, before: ClusterDivision, now_ms: int) -> Effects:
         return [] if before.age == self.division.age else super()._register_in(before, now_ms)
 
 

@@ -10,30 +10,30 @@ only when everybody has had time to register in it. At rest, all know the same d
 from __future__ import annotations
 
 from tidings.systems.clusters.node import ClusterNode
-from tidings.systems.clusters.space import Cells, Cluster, Division
-from tidings.systems.overlay import AtRest, Conditions, Law, Violation, World
+from tidings.systems.clusters.space import CellBox, Cluster, ClusterDivision
+from tidings.systems.overlay import AtRest, Conditions, Law, ObservedWorld, Violation
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest
 from tidings.systems.protocols.scribe_laws import scribe_laws
 
-Routing = tuple[Division, tuple[Cluster, ...]]
-Holding = tuple[tuple[tuple[Cells, ...], ...], frozenset[Id]]
+Routing = tuple[ClusterDivision, tuple[Cluster, ...]]
+Holding = tuple[tuple[tuple[CellBox, ...], ...], frozenset[Id]]
 
 
 def laws(conditions: Conditions) -> list[Law]:
     """Returns the laws of clusters."""
     found = [*scribe_laws(conditions), AtRest(leaf_sets_at_rest), AtRest(registered_at_rest)]
-    return [*found, Registered()] if conditions.is_reliable else found
+    return [*found, RegisteredInClusters()] if conditions.is_reliable else found
 
 
-class Registered(Law):
+class RegisteredInClusters(Law):
     """Looks again only when somebody routes by other clusters, or is registered otherwise."""
 
     def __init__(self) -> None:
         self._routings: dict[ClusterNode, Routing] = {}
         self._holdings: dict[ClusterNode, Holding] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, ClusterNode)
         routing, holding = node.routing(world.now_ms), _holding(node)
@@ -56,7 +56,7 @@ def _holding(node: ClusterNode) -> Holding:
     return active, frozenset(group for group, known in node.groups.items() if known.member)
 
 
-def _check(world: World, publisher: ClusterNode, routing: Routing, subscriber: ClusterNode) -> None:
+def _check(world: ObservedWorld, publisher: ClusterNode, routing: Routing, subscriber: ClusterNode) -> None:
     division, mature = routing
     strict = publisher.options.mode == "strict"
     for name, own in subscriber.own.items():
@@ -73,7 +73,7 @@ def _check(world: World, publisher: ClusterNode, routing: Routing, subscriber: C
                     raise Violation("Registered", what, world.now_ms)
 
 
-def registered_at_rest(world: World) -> None:
+def registered_at_rest(world: ObservedWorld) -> None:
     # A node whose contact crashed before it had joined knows nothing, and promises nothing.
     nodes = [node for id, node in world.nodes.items() if isinstance(node, ClusterNode) and id in world.ready]
     division = nodes[0].division

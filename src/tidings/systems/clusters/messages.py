@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidings.systems.clusters.space import Cells, Cluster, Division
+from tidings.systems.clusters.space import CellBox, Cluster, ClusterDivision
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.scribe import SCRIBE_MESSAGES
 
@@ -14,7 +14,7 @@ class Summary(NamedTuple):
 
     node: Id
     version: int
-    boxes: tuple[Cells, ...]
+    boxes: tuple[CellBox, ...]
     lost: int
 
 
@@ -22,18 +22,18 @@ class AskDivision(NamedTuple):
     """A newcomer asks a node that is there for the clusters."""
 
 
-class Known(NamedTuple):
+class KnownDivision(NamedTuple):
     """A division, and for how long each of its clusters has been known."""
 
-    division: Division
+    division: ClusterDivision
     ages_ms: tuple[int, ...]
 
 
 class Handout(NamedTuple):
     """What a bootstrap node hands out: the clusters, and the division before while it is kept."""
 
-    known: Known
-    old: Known | None
+    known: KnownDivision
+    old: KnownDivision | None
     switched_ms_ago: int
     summaries: tuple[Summary, ...]
 
@@ -41,7 +41,7 @@ class Handout(NamedTuple):
 class ClusterNews(NamedTuple):
     """`cb_notify`: the division as the sender knows it, and summaries."""
 
-    division: Division
+    division: ClusterDivision
     summaries: tuple[Summary, ...]
     answer: bool  # whether the sender asks for what it does not know
 
@@ -51,5 +51,6 @@ class ShareDigest(NamedTuple):
 
 
 MESSAGES: tuple[type, ...] = (
-    *SCRIBE_MESSAGES, Cells, Cluster, Division, Summary, AskDivision, Known, Handout, ClusterNews, ShareDigest,
+    *SCRIBE_MESSAGES, CellBox, Cluster, ClusterDivision, Summary, AskDivision, KnownDivision, Handout, ClusterNews,
+    ShareDigest,
 )  # fmt: skip

@@ -29,11 +29,11 @@ from tidings.systems.clusters.messages import (
     AskDivision,
     ClusterNews,
     Handout,
-    Known,
+    KnownDivision,
     ShareDigest,
     Summary,
 )
-from tidings.systems.clusters.space import Cells, Cluster, Division, Space
+from tidings.systems.clusters.space import CellBox, Cluster, ClusterDivision, Space
 from tidings.systems.overlay import Overlay, Start, seat_members
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
@@ -85,7 +85,7 @@ LONG_AGO_MS = -(1 << 30)
 class _Own:
     __slots__ = ("active", "boxes", "text")
 
-    def __init__(self, text: str, boxes: tuple[Cells, ...]) -> None:
+    def __init__(self, text: str, boxes: tuple[CellBox, ...]) -> None:
         self.text = text
         self.boxes = boxes
         self.active = False
@@ -96,9 +96,9 @@ class ClusterNode(ScribeNode):
         super().__init__(id, random, settings.scribe)
         self.space = space
         self.options = settings
-        self.division = Division(0, 0, ())
-        self._old: tuple[Division, int] | None = None  # and until when it is kept
-        self._since: dict[tuple[int, Id, Cells], int] = {}  # when a cluster was learnt of
+        self.division = ClusterDivision(0, 0, ())
+        self._old: tuple[ClusterDivision, int] | None = None  # and until when it is kept
+        self._since: dict[tuple[int, Id, CellBox], int] = {}  # when a cluster was learnt of
         self._switched_ms = LONG_AGO_MS  # when the division was learnt of
         self.own: dict[str, _Own] = {}
         self._registered: dict[Id, None] = {}
@@ -139,9 +139,9 @@ class ClusterNode(ScribeNode):
         known, summaries = self._known(self.division, now_ms), tuple(self.summaries.values())
         return [Send(sender, Handout(known, old, now_ms - self._switched_ms, summaries))]
 
-    def _known(self, division: Division, now_ms: int) -> Known:
+    def _known(self, division: ClusterDivision, now_ms: int) -> KnownDivision:
         since = [self._since.get((*division.age, cluster.box), LONG_AGO_MS) for cluster in division.clusters]
-        return Known(division, tuple(now_ms - at for at in since))
+        return KnownDivision(division, tuple(now_ms - at for at in since))
 
     def _on_handout(self, sender: Id, message: Handout, now_ms: int) -> Effects:
         """A newcomer changes over from one division to the next when the node does that it asked."""
@@ -176,7 +176,7 @@ class ClusterNode(ScribeNode):
         effects += self._register(now_ms)
         return [*effects, *self._settle(now_ms)]
 
-    def _is_covered(self, box: Cells) -> bool:
+    def _is_covered(self, box: CellBox) -> bool:
         strict = self.options.mode == "strict"
         return any(c.box.contains(box) if strict else c.box.meets(box) for c in self.division.clusters)
 
@@ -222,7 +222,7 @@ class ClusterNode(ScribeNode):
             effects.append(Active(name))
         return effects
 
-    def _is_settled(self, box: Cells, now_ms: int) -> bool:
+    def _is_settled(self, box: CellBox, now_ms: int) -> bool:
         """The last to hear of a division switches to it later than this node, by as long as news take."""
         options, bits = self.options, self.pastry.bits
         met = [cluster.box for cluster in self.division.clusters if cluster.box.meets(box)]
@@ -232,7 +232,7 @@ class ClusterNode(ScribeNode):
             and all(self.is_rooted(self.space.group(self.division, cluster, bits)) for cluster in met)
         )
 
-    def _is_mature(self, division: Division, box: Cells, now_ms: int) -> bool:
+    def _is_mature(self, division: ClusterDivision, box: CellBox, now_ms: int) -> bool:
         return self._since.get((*division.age, box), LONG_AGO_MS) + self.options.settle_ms <= now_ms
 
     def is_changing(self, now_ms: int) -> bool:
@@ -245,11 +245,11 @@ class ClusterNode(ScribeNode):
         match part:
             case Event():
                 self.space.content.record(part)
-            case Cells() if not self.space.has(part):
-                raise MessageError("message: Cells is no box of this domain's space")
-            case Known(division, ages_ms) if len(division.clusters) != len(ages_ms):
-                raise MessageError("message: Known has an age for each cluster")
-            case Summary(_, version) | Division(version) if version > now_ms + MAX_AHEAD_MS:
+            case CellBox() if not self.space.has(part):
+                raise MessageError("message: CellBox is no box of this domain's space")
+            case KnownDivision(division, ages_ms) if len(division.clusters) != len(ages_ms):
+                raise MessageError("message: KnownDivision has an age for each cluster")
+            case Summary(_, version) | ClusterDivision(version) if version > now_ms + MAX_AHEAD_MS:
                 raise MessageError(f"message: {type(part).__name__} is of a time to come")
 
     # cb_publish: MGM
@@ -266,7 +266,7 @@ class ClusterNode(ScribeNode):
         smallest = min(chosen, key=lambda cluster: (cluster.size, cluster.box.volume, cluster.box))
         return self.multicast(self.space.group(division, smallest.box, self.pastry.bits), event, now_ms)
 
-    def routing(self, now_ms: int) -> tuple[Division, tuple[Cluster, ...]]:
+    def routing(self, now_ms: int) -> tuple[ClusterDivision, tuple[Cluster, ...]]:
         """The division that events are routed by, and those of its clusters that all have had time to register in."""
         division = self.division
         if self._old is not None and now_ms < self._switched_ms + self.options.settle_ms:
@@ -308,7 +308,7 @@ class ClusterNode(ScribeNode):
             effects.append(Send(sender, self._news(answer=False)))
         return effects
 
-    def _take(self, division: Division, now_ms: int) -> Effects:
+    def _take(self, division: ClusterDivision, now_ms: int) -> Effects:
         """Change over to a division: its clusters count from now on, and the one in use is kept for a while.
 
         That need not be the one before: of two proposals at once, one was never in use.
@@ -325,7 +325,7 @@ class ClusterNode(ScribeNode):
         timer = SetTimer(self.options.settle_ms + 1, MATURE)
         return [timer, *self._register_in(before, now_ms)]
 
-    def _register_in(self, before: Division, now_ms: int) -> Effects:
+    def _register_in(self, before: ClusterDivision, now_ms: int) -> Effects:
         """Registers in what is new since the division before."""
         return self._register(now_ms)
 
@@ -365,7 +365,7 @@ class ClusterNode(ScribeNode):
         pays = bool(made) and cost < options.gain and (lost > 0 or len(made) < len(self.division.clusters))
         if not pays:
             return []
-        proposal = Division(self.division.generation + 1, self.id, made)
+        proposal = ClusterDivision(self.division.generation + 1, self.id, made)
         return [*self._take(proposal, now_ms), *self._cover_own(now_ms), *self.cb_notify()]
 
     # Time

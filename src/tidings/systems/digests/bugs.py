@@ -8,7 +8,7 @@ from tidings.systems.digests.node import HOME, DigestNode
 from tidings.systems.overlay import Bug
 from tidings.systems.protocols.effects import Effects, Id, Send, Tag
 from tidings.systems.protocols.pastry import AskLeaves, LeafSet, shared_digits
-from tidings.systems.protocols.scribe import Group
+from tidings.systems.protocols.scribe import TreeGroup
 
 
 class GoesAnywhere(DigestNode):
@@ -52,7 +52,7 @@ class BelievesHints(DigestNode):
 class StaysRoot(DigestNode):
     """Who was the root of a tree once takes itself for it for ever, whoever is closer now."""
 
-    def _attach(self, group: Id, known: Group, now_ms: int) -> Effects:
+    def _attach(self, group: Id, known: TreeGroup, now_ms: int) -> Effects:
         is_root = known.rooted and known.parent is None
         return [] if is_root else super()._attach(group, known, now_ms)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from tidings.systems.digests.node import DigestNode
-from tidings.systems.overlay import NEVER, AtRest, Conditions, Law, Repair, Violation, World
+from tidings.systems.overlay import NEVER, AtRest, Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.pastry_laws import closest, leaf_sets_at_rest, members_of, pastry_laws
 from tidings.systems.protocols.scribe_laws import scribe_laws, trees_at_rest
@@ -30,7 +30,7 @@ def laws(conditions: Conditions) -> list[Law]:
 
 
 class InTrees(Law):
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, DigestNode)
         for name, own in node.own.items():
@@ -48,7 +48,7 @@ class KeptAtHome(Law):
         self._members: list[Id] = []
         self._seen: dict[DigestNode, tuple[frozenset[tuple[Id, str, Id]], frozenset[str]]] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, DigestNode)
         members = {id: one for id, one in members_of(world).items() if isinstance(one, DigestNode)}
@@ -67,7 +67,7 @@ class KeptAtHome(Law):
         self._repair.found(world, found)
 
 
-def given_up_at_rest(world: World) -> None:
+def given_up_at_rest(world: ObservedWorld) -> None:
     nodes = {id: node for id, node in world.nodes.items() if isinstance(node, DigestNode)}
     for id, node in nodes.items():
         for group, subscription, owner in node.home:

@@ -30,7 +30,14 @@ from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.geometry.key_pairs import balanced, distinct_hashed
-from tidings.systems.geometry.line_positions import Division, Held, division_of, divisions_from_dict, named_path, ranges
+from tidings.systems.geometry.line_positions import (
+    HeldParts,
+    LineDivision,
+    division_of,
+    divisions_from_dict,
+    named_path,
+    ranges,
+)
 from tidings.systems.interface import (
     EVERYWHERE,
     POSITION_BITS,
@@ -64,7 +71,7 @@ class View:
 
     domain: str  # a digest is of one domain's events
     indices: tuple[tuple[Path, ...], ...]
-    divisions: dict[Path, Division]  # of every attribute that is in an index
+    divisions: dict[Path, LineDivision]  # of every attribute that is in an index
     assignment: Numbers  # the partition of each slot
     keys_max: int = KEYS_MAX
     epoch: int = 0
@@ -147,7 +154,7 @@ def route(events: EventBatch, view: View) -> Routed:
 
 
 def choice(
-    filters: FilterTable, indices: Sequence[tuple[Path, ...]], held: dict[Path, Held], keys_max: int
+    filters: FilterTable, indices: Sequence[tuple[Path, ...]], held: dict[Path, HeldParts], keys_max: int
 ) -> tuple[Numbers, Floats]:
     """The index of each subscription, and the share of the events that visit it there.
 
@@ -170,7 +177,7 @@ def choice(
     return chosen, shares
 
 
-def _digests(filters: FilterTable, chosen: Any, held: Sequence[Held], seed: int) -> tuple[Numbers, Numbers]:
+def _digests(filters: FilterTable, chosen: Any, held: Sequence[HeldParts], seed: int) -> tuple[Numbers, Numbers]:
     """(subscription, position) for every combination of parts that the chosen subscriptions overlap, once each."""
     boxes = np.flatnonzero(chosen[filters.box_filter])
     digests = np.full(len(boxes), seed, np.uint64)
@@ -239,7 +246,7 @@ def _work(statistics: Statistics, view: View) -> Floats:
 
 
 def chosen_indices(
-    filters: FilterTable, held: dict[Path, Held], keys_max: int, indices_max: int, scale: float
+    filters: FilterTable, held: dict[Path, HeldParts], keys_max: int, indices_max: int, scale: float
 ) -> tuple[tuple[Path, ...], ...]:
     """Returns the indices that serve subscriptions best, of one or two attributes each.
 
@@ -264,7 +271,7 @@ def chosen_indices(
     return tuple(chosen)
 
 
-def _candidates(filters: FilterTable, held: dict[Path, Held]) -> list[tuple[Path, ...]]:
+def _candidates(filters: FilterTable, held: dict[Path, HeldParts]) -> list[tuple[Path, ...]]:
     """Single attributes, and the pairs that the most conjunctions constrain together."""
     constrained = {path: one.counts > 0 for path, one in held.items() if (one.counts > 0).any()}
     singles = [(path,) for path in constrained]

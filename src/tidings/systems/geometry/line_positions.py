@@ -97,7 +97,7 @@ def event_segments(events: EventBatch, path: Path, edges: Edges) -> Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class EventPlaces:
     """The places of an attribute's values: of strings each distinct one once."""
 
     distinct: Edges
@@ -111,13 +111,13 @@ class Places:
         return found
 
 
-def event_places(events: EventBatch, path: Path) -> Places:
+def event_places(events: EventBatch, path: Path) -> EventPlaces:
     columns = Columns(events)
     if events.domain.leaves[path].name != "string":
         codes, valid = columns.codes(path)
-        return Places(codes, slice(None), valid)
+        return EventPlaces(codes, slice(None), valid)
     texts, number, valid = columns.distinct(path)
-    return Places(byte_places(texts.cast("binary")), np.maximum(number, 0), valid)
+    return EventPlaces(byte_places(texts.cast("binary")), np.maximum(number, 0), valid)
 
 
 def byte_places(texts: Any) -> Edges:
@@ -153,7 +153,7 @@ _FAR = 1 << 60  # values and cells beyond this are taken for this
 
 
 @dataclass(frozen=True)
-class Cells:
+class LineCells:
     """The cell of a value v is ⌊(v − origin) / step⌋."""
 
     origin: float
@@ -183,7 +183,7 @@ def double_values(ordinals: Numbers) -> np.typing.NDArray[np.float64]:
     return np.asarray(bits, np.int64).view(np.float64)
 
 
-def cells_of(domain: Domain, path: Path) -> Cells | None:
+def cells_of(domain: Domain, path: Path) -> LineCells | None:
     """The cells of an attribute as the domain declares it; None of texts, and of doubles without a precision."""
     type_ = domain.leaves[path]
     declared = next((one for one in domain.attributes if one.path == path), Attribute("undeclared", type_))
@@ -192,10 +192,10 @@ def cells_of(domain: Domain, path: Path) -> Cells | None:
     if type_.name in ("float", "double"):
         origin = float(declared.min) if declared.min is not None else 0.0
         step = float(declared.precision)
-        return Cells(origin, step, True, _count(declared, origin, step))
+        return LineCells(origin, step, True, _count(declared, origin, step))
     origin = ordinal(declared.min, type_) if declared.min is not None else 0
     step = 1 if declared.precision is None else _step(declared, type_)
-    return Cells(origin, step, False, _count(declared, origin, step))
+    return LineCells(origin, step, False, _count(declared, origin, step))
 
 
 def _step(declared: Attribute, type_: DataType) -> int:
@@ -214,7 +214,7 @@ def _count(declared: Attribute, origin: float, step: float) -> int | None:
     return round((float(last) - origin) / step) + 1
 
 
-def listed_values(intervals: Intervals, cells: Cells | None) -> tuple[Numbers, Numbers]:
+def listed_values(intervals: Intervals, cells: LineCells | None) -> tuple[Numbers, Numbers]:
     """The number of the first value of each interval, and how many there are; 0 where they cannot be listed."""
     lows, highs = intervals.lows, intervals.highs
     if cells is not None:
@@ -229,7 +229,7 @@ def listed_values(intervals: Intervals, cells: Cells | None) -> tuple[Numbers, N
     return hashes[np.where(point, lows // 2, -1)], point.astype(np.int64)
 
 
-def event_values(events: EventBatch, path: Path, cells: Cells | None) -> tuple[Numbers, Mask]:
+def event_values(events: EventBatch, path: Path, cells: LineCells | None) -> tuple[Numbers, Mask]:
     """The number of each event's value, and which are not NULL."""
     columns = Columns(events)
     if events.domain.leaves[path].name == "string":
@@ -248,7 +248,7 @@ _FEW = 24  # values that are parts by themselves, of numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class HeldParts:
     """The parts that each box overlaps: those of box i are `numbers[offsets[i]:offsets[i + 1]]`; none: unconstrained,
     or too many."""
 
@@ -262,11 +262,11 @@ class Held:
 
 
 @dataclass(frozen=True, eq=False)
-class Division:
+class LineDivision:
     """One attribute's parts. With edges: NULL is part 0, interval i part i + 1. Without: a part is a value's number."""
 
     edges: Edges | None = None
-    cells: Cells | None = None
+    cells: LineCells | None = None
     shares: Floats = field(default_factory=lambda: np.empty(0))  # of NULL, then of each interval or frequent value
     frequent: Numbers = field(default_factory=lambda: np.empty(0, np.int64))  # ascending
     rest: float = 0.0  # the share of any other value
@@ -279,11 +279,11 @@ class Division:
         valid = events.columns[path].is_valid().to_numpy(zero_copy_only=False)
         return np.where(valid, event_segments(events, path, self.edges) + 1, 0)
 
-    def held(self, filters: FilterTable, path: Path) -> Held:
+    def held(self, filters: FilterTable, path: Path) -> HeldParts:
         """The parts of every box."""
         intervals = filters.intervals.get(path)
         if intervals is None:
-            return Held(np.zeros(filters.boxes + 1, np.int64), np.empty(0, np.int64), np.ones(filters.boxes))
+            return HeldParts(np.zeros(filters.boxes + 1, np.int64), np.empty(0, np.int64), np.ones(filters.boxes))
         if self.edges is None:
             first, lengths = listed_values(intervals, self.cells)
             lengths = np.where((lengths > 0) & (lengths <= VALUES_MAX), lengths, VALUES_MAX + 1)
@@ -301,7 +301,7 @@ class Division:
         boxes, numbers = distinct_pairs(boxes, numbers)
         offsets = np.concatenate([[0], np.cumsum(np.bincount(boxes, minlength=filters.boxes))])
         shares = np.bincount(boxes, self._shares(numbers), filters.boxes).astype(np.float64)
-        return Held(offsets, numbers, shares)
+        return HeldParts(offsets, numbers, shares)
 
     def _shares(self, numbers: Numbers) -> Floats:
         if not len(self.shares):
@@ -323,13 +323,13 @@ class Division:
         }
 
 
-def divisions_from_dict(forms: Sequence[dict[str, Any]]) -> dict[Path, Division]:
+def divisions_from_dict(forms: Sequence[dict[str, Any]]) -> dict[Path, LineDivision]:
     divisions = {}
     for form in forms:
         edges, cells = form["edges"], form["cells"]
-        divisions[tuple(form["path"])] = Division(
+        divisions[tuple(form["path"])] = LineDivision(
             None if edges is None else edges_from_json(edges),
-            None if cells is None else Cells(**cells),
+            None if cells is None else LineCells(**cells),
             np.array(form["shares"], np.float64),
             np.array(form["frequent"], np.int64),
             form["rest"],
@@ -337,29 +337,29 @@ def divisions_from_dict(forms: Sequence[dict[str, Any]]) -> dict[Path, Division]
     return divisions
 
 
-def division_of(statistics: Statistics, path: Path, intervals: int = INTERVALS) -> Division:
+def division_of(statistics: Statistics, path: Path, intervals: int = INTERVALS) -> LineDivision:
     """Texts by value; other lines into intervals: at every value where there are few, else at the events' quantiles."""
     along = statistics.along(path)
     events = statistics.events if statistics.events is not None and statistics.events.count else None
     if statistics.filters.domain.leaves[path].name != "string":
         cells = cells_of(statistics.filters.domain, path)
         if not along.is_known and cells is not None and cells.count is not None and cells.count <= _FEW:
-            return Division(cells=cells, rest=1 / cells.count)
+            return LineDivision(cells=cells, rest=1 / cells.count)
         few = along.distinct <= _FEW
         edges = np.unique(along.quantiles) if few else edges_at_quantiles(along.quantiles, intervals)
-        made = Division(edges=edges, shares=np.full(len(edges) + 2, 1 / (len(edges) + 1)))
+        made = LineDivision(edges=edges, shares=np.full(len(edges) + 2, 1 / (len(edges) + 1)))
         if events is None:
             return made
         counts = np.bincount(made.of(events, path), minlength=len(edges) + 2)
         shares = np.asarray((counts + 0.5) / (events.count + 0.5 * len(counts)), np.float64)
-        return Division(edges=edges, shares=shares)
+        return LineDivision(edges=edges, shares=shares)
     if events is None:
-        return Division(rest=1 / max(2, along.distinct))
-    numbers, counts = np.unique(Division().of(events, path), return_counts=True)
+        return LineDivision(rest=1 / max(2, along.distinct))
+    numbers, counts = np.unique(LineDivision().of(events, path), return_counts=True)
     nulls = float(counts[numbers == _NULL].sum()) / events.count
     numbers, counts = numbers[numbers != _NULL], counts[numbers != _NULL]
     often = np.sort(np.argsort(-counts, kind="stable")[:FREQUENT])
     others = max(0.0, 1 - nulls - counts[often].sum() / events.count)
     rest = max(others / max(1, len(numbers) - len(often)), 0.1 / events.count)
     shares = np.concatenate([[nulls], counts[often] / events.count])
-    return Division(shares=shares, frequent=numbers[often], rest=rest)
+    return LineDivision(shares=shares, frequent=numbers[often], rest=rest)

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from tidings.systems.opchord.lists import touches
 from tidings.systems.opchord.node import OPChordNode
-from tidings.systems.overlay import AtRest, Conditions, Law, Repair, Violation, World
+from tidings.systems.overlay import AtRest, Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.ring_laws import OperatingAssumption, RingInvariant, ideal_ring
 
@@ -30,7 +30,7 @@ def laws(conditions: Conditions) -> list[Law]:
     return [*always, RingInvariant(), ListsHeld(LISTS_MS if conditions.crashes else HANDED_MS)]
 
 
-def _members_of(world: World) -> dict[Id, OPChordNode]:
+def _members_of(world: ObservedWorld) -> dict[Id, OPChordNode]:
     return {id: node for id, node in world.nodes.items() if isinstance(node, OPChordNode) and node.is_member}
 
 
@@ -42,7 +42,7 @@ class ListsHeld(Law):
         self._members: list[Id] = []
         self._seen: dict[OPChordNode, State] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, OPChordNode)
         members = _members_of(world)
@@ -58,7 +58,7 @@ class ListsHeld(Law):
         self._repair.found(world, _lacking(world, members))
 
 
-def _lacking(world: World, members: dict[Id, OPChordNode]) -> dict[Hashable, str]:
+def _lacking(world: ObservedWorld, members: dict[Id, OPChordNode]) -> dict[Hashable, str]:
     ring = sorted(members)
     answering = {id: _answering(members, id) for id in ring}
     found: dict[Hashable, str] = {}
@@ -94,7 +94,7 @@ class RunsOut(Law):
         self._given: dict[OPChordNode, set[int]] = {}
         self._given_up_ms: dict[int, int] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, OPChordNode)
         numbers = {number for own in node.own.values() for number in own.numbers}

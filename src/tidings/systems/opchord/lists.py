@@ -15,7 +15,7 @@ from tidings.filter.normal.value_sets import ValueSet
 from tidings.model.event import read_events
 from tidings.model.event_json import parse_events
 from tidings.systems.geometry.node_ring import Arc, RingView
-from tidings.systems.protocols.content import REMEMBERED, Content, Interest, Record
+from tidings.systems.protocols.content import REMEMBERED, Content, ReadFilter, Record
 from tidings.systems.protocols.effects import Event, Id
 from tidings.systems.protocols.ring_ids import hashed, within
 
@@ -63,7 +63,7 @@ class Lists:
         """Where an event looks, by channel."""
         return self._positions_of(event.body)
 
-    def values(self, interest: Interest, box: int, channel: int) -> ValueSet | None:
+    def values(self, interest: ReadFilter, box: int, channel: int) -> ValueSet | None:
         """What a conjunction asks of the channel's attribute; None of the catch-all."""
         if channel == self.view.catch_all:
             return None

@@ -72,7 +72,7 @@ class Matched(NamedTuple):
     event: Event
 
 
-class Told(NamedTuple):
+class SubscriberTold(NamedTuple):
     subscription: Packed
     event: Name
 
@@ -97,6 +97,6 @@ class Uncopy(NamedTuple):
 
 
 MESSAGES: tuple[type, ...] = (
-    *CHORD_MESSAGES, Arc, Entry, Store, Walk, Stored, Collect, CollectFor, Collected, Matched, Told, Copies,
-    LastCopies, Uncopy,
+    *CHORD_MESSAGES, Arc, Entry, Store, Walk, Stored, Collect, CollectFor, Collected, Matched, SubscriberTold,
+    Copies, LastCopies, Uncopy,
 )  # fmt: skip

@@ -32,7 +32,7 @@ from tidings.systems.opchord.messages import (
     Matched,
     Store,
     Stored,
-    Told,
+    SubscriberTold,
     Uncopy,
     Walk,
 )
@@ -252,7 +252,7 @@ class OPChordNode(ChordNode):
             case Collected(_, _, subscriptions):
                 for subscription in subscriptions:
                     self.codec.decode(subscription)
-            case Matched(subscription) | Told(subscription):
+            case Matched(subscription) | SubscriberTold(subscription):
                 self.codec.decode(subscription)
             case Copies(entries, left_ms):
                 if len(entries) != len(left_ms) or any(left > 3 * self.options.refresh_ms for left in left_ms):
@@ -498,7 +498,7 @@ class OPChordNode(ChordNode):
         return [again, *self.route(owner, Matched(subscription, event), now_ms)]
 
     def _on_matched(self, message: Matched, origin: Id, now_ms: int) -> Effects:
-        effects = self._reply(origin, Told(message.subscription, message.event.id), now_ms)
+        effects = self._reply(origin, SubscriberTold(message.subscription, message.event.id), now_ms)
         known = self._owner_of.get(message.subscription)
         if known is None:  # unsubscribed, or its owner is gone and this is the next node on the ring
             return effects
@@ -513,7 +513,7 @@ class OPChordNode(ChordNode):
     def _reply(self, origin: Id, answer: Message, now_ms: int) -> Effects:
         return self.on_message(self.id, answer, now_ms) if origin == self.id else [Send(origin, answer)]
 
-    def _on_told(self, sender: Id, message: Told, now_ms: int) -> Effects:
+    def _on_told(self, sender: Id, message: SubscriberTold, now_ms: int) -> Effects:
         self._untold.pop((message.subscription, message.event), None)
         return []
 
@@ -584,7 +584,7 @@ class OPChordNode(ChordNode):
         Stored: _on_stored,
         Collected: _on_collected,
         CollectFor: _on_collect_for,
-        Told: _on_told,
+        SubscriberTold: _on_told,
         Copies: _on_copies,
         LastCopies: _on_last_copies,
         Uncopy: _on_uncopy,

@@ -32,8 +32,8 @@ from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.geometry.line_positions import (
-    Cells,
     Edges,
+    LineCells,
     cells_of,
     edges_from_json,
     edges_to_json,
@@ -66,7 +66,7 @@ class Order:
 
     start: int  # s0 of the paper: where on the ring the least value lies
     count: int  # D
-    cells: Cells | None = None  # that number the values, at equal distances
+    cells: LineCells | None = None  # that number the values, at equal distances
     edges: Edges | None = None  # or places at which the next number begins
     before: Numbers | None = None  # with edges: how many of the values seen lie before each number, and of them all
 
@@ -107,7 +107,7 @@ class Order:
         return Order(
             form["start"],
             form["count"],
-            None if cells is None else Cells(**cells),
+            None if cells is None else LineCells(**cells),
             None if edges is None else edges_from_json(edges),
             None if before is None else np.array(before, np.int64),
         )

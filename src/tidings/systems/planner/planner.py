@@ -101,7 +101,7 @@ class Division:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlacementPlan:
     """The division that was chosen, beside the others."""
 
     chosen: Division
@@ -125,10 +125,10 @@ class Plan:
         return asdict(self)
 
     @staticmethod
-    def from_dict(form: Mapping[str, Any]) -> Plan:
+    def from_dict(form: Mapping[str, Any]) -> PlacementPlan:
         chosen = dict(form["chosen"])
         classes = tuple(Class(**one) for one in chosen.pop("classes"))
-        return Plan(Division(classes=classes, **chosen), tuple(form["considered"]), form["why"])
+        return PlacementPlan(Division(classes=classes, **chosen), tuple(form["considered"]), form["why"])
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,12 @@ def plan(
     *,
     subscription_bytes: float,
     wishes: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Plan:
+) -> PlacementPlan:
     """The division that costs an event least, of those that fit; `wishes` are for the placements, by name."""
     estimator = _Estimator(statistics, room, subscription_bytes, wishes or {})
     everywhere = estimator.everywhere()
     if everywhere.bytes <= room.memory and everywhere.expected_ns <= estimator.route_ns:
-        return Plan(everywhere, (everywhere.line(),), "cheaper than sending events anywhere")
+        return PlacementPlan(everywhere, (everywhere.line(),), "cheaper than sending events anywhere")
     found = [everywhere, *estimator.routed()]
     fitting = [one for one in found if one.bytes <= room.memory]
     smallest = min(one.bytes for one in found)
@@ -161,13 +161,13 @@ def plan(
     considered = tuple(one.line() for one in found)
     size = _size(room.memory)
     if len(found) == 1:
-        return Plan(best, considered, "since no attribute divides the subscriptions")
+        return PlacementPlan(best, considered, "since no attribute divides the subscriptions")
     if not fitting:
-        return Plan(best, considered, f"cheapest of the smallest, though none fits the {size} of an executor")
+        return PlacementPlan(best, considered, f"cheapest of the smallest, though none fits the {size} of an executor")
     if len(fitting) == 1:
-        return Plan(best, considered, f"it alone fits the {size} of an executor")
+        return PlacementPlan(best, considered, f"it alone fits the {size} of an executor")
     smaller = "" if len(fitting) == len(found) else f" of those that fit the {size} of an executor"
-    return Plan(best, considered, f"cheapest{smaller}")
+    return PlacementPlan(best, considered, f"cheapest{smaller}")
 
 
 def weighed(statistics: Statistics, room: Room, *, subscription_bytes: float) -> list[Division]:

@@ -33,7 +33,7 @@ Record = Mapping[Path, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Interest:
+class ReadFilter:
     """A filter, read: its tree, and the boxes whose union it is."""
 
     text: str
@@ -61,9 +61,9 @@ class Content:
     def record(self, event: Event) -> Record:
         return self._record_of(event.body)
 
-    def _interest(self, text: str) -> Interest:
+    def _interest(self, text: str) -> ReadFilter:
         tree = parse_filter(text, self.domain)
-        return Interest(text, tree, normalise(tree).boxes)
+        return ReadFilter(text, tree, normalise(tree).boxes)
 
     def _record(self, body: str) -> Record:
         events = parse_events(body)

@@ -39,7 +39,7 @@ class GossipSettings(NamedTuple):
     join_retry_ms: int = 2_000
 
 
-class Member(NamedTuple):
+class GossipMember(NamedTuple):
     """What is known of a node, by its version."""
 
     id: Id
@@ -61,13 +61,13 @@ class Syn(NamedTuple):
 
 
 class Ack(NamedTuple):
-    newer: tuple[Member, ...]
+    newer: tuple[GossipMember, ...]
     wanted: tuple[Id, ...]
     table: tuple[Message, ...] | None  # the layer above's, where the digests differ; else None
     answer: bool  # whether the other side has something to send back
 
 
-GOSSIP_MESSAGES: tuple[type, ...] = (Member, Syn, Ack)
+GOSSIP_MESSAGES: tuple[type, ...] = (GossipMember, Syn, Ack)
 
 GOSSIP, GOSSIP_JOIN = "gossip", "gossip join"
 
@@ -106,7 +106,7 @@ class GossipNode(Dispatching):
         self._id = id
         self._random = random
         self.gossip = settings
-        self.members: dict[Id, Member] = {id: Member(id, 0, 0, False, about)}
+        self.members: dict[Id, GossipMember] = {id: GossipMember(id, 0, 0, False, about)}
         self._detectors: dict[Id, Detector] = {}
         self.convicts: dict[Id, tuple[int, int]] = {}  # with the age at which they were convicted
         self.contact: Id | None = None
@@ -160,8 +160,10 @@ class GossipNode(Dispatching):
 
     def check(self, part: Message, now_ms: int) -> None:
         super().check(part, now_ms)
-        if isinstance(part, Member) and max(part.age) > now_ms + MAX_AHEAD_MS:
-            raise MessageError(f"message: Member {part.id} is of a time to come; are its clock and --pace the same?")
+        if isinstance(part, GossipMember) and max(part.age) > now_ms + MAX_AHEAD_MS:
+            raise MessageError(
+                f"message: GossipMember {part.id} is of a time to come; are its clock and --pace the same?"
+            )
 
     def _syn(self) -> Syn:
         known = tuple((member.id, member.generation, member.version) for member in self.members.values())
@@ -190,7 +192,7 @@ class GossipNode(Dispatching):
             effects += [Ready(), *self.admitted(sender, now_ms)]
         return effects
 
-    def _learn(self, news: Member, now_ms: int) -> Effects:
+    def _learn(self, news: GossipMember, now_ms: int) -> Effects:
         if news.id == self._id:
             self._refute(news)
             return []
@@ -209,7 +211,7 @@ class GossipNode(Dispatching):
         self._detectors[news.id].heard(now_ms)
         return []
 
-    def _refute(self, news: Member) -> None:
+    def _refute(self, news: GossipMember) -> None:
         """Others have newer news of this node than it has given: be newer than those, unless it is leaving."""
         mine = self.members[self._id]
         if news.age > mine.age and not mine.gone:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from tidings.systems.overlay import Conditions, Law, Repair, Violation, World
+from tidings.systems.overlay import Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.pastry import PastryNode, PastryRoute, PastrySettings, shared_digits
 from tidings.systems.protocols.ring_ids import ring_distance
@@ -31,7 +31,7 @@ def pastry_laws(conditions: Conditions) -> list[Law]:
     return [HopsApproach(), ClosestDelivers(KNOWN_MS), LeafSets(LEAVES_MS, GONE_MS)]
 
 
-def members_of(world: World) -> dict[Id, PastryNode]:
+def members_of(world: ObservedWorld) -> dict[Id, PastryNode]:
     """Whoever can be routed through. A node whose contact crashed before it had joined is none of them."""
     return {id: node for id, node in world.nodes.items() if isinstance(node, PastryNode) and node.is_member}
 
@@ -48,7 +48,7 @@ def approaches(here: Id, there: Id, key: Id, settings: PastrySettings) -> bool:
 
 
 class HopsApproach(Law):
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         if world.handled is None or not isinstance(world.handled[1], PastryRoute):
             return
         (sender, message), node = world.handled, world.nodes[id]
@@ -65,7 +65,7 @@ class ClosestDelivers(Law):
         self._known_ms = known_ms
         self._since: dict[PastryNode, int] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, PastryNode)
         if node.is_member:
@@ -97,7 +97,7 @@ class LeafSets(Law):
         self._seen: dict[PastryNode, tuple[tuple[Id, ...], tuple[Id, ...]]] = {}
         self._members: list[Id] = []
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, PastryNode)
         members = members_of(world)
@@ -147,7 +147,7 @@ def _belongs(id: Id, node: PastryNode) -> bool:
     return ahead < (node.larger[-1] - own) & mask or behind < (own - node.smaller[-1]) & mask
 
 
-def leaf_sets_at_rest(world: World) -> None:
+def leaf_sets_at_rest(world: ObservedWorld) -> None:
     members = members_of(world)
     ring = sorted(members)
     for at, id in enumerate(ring):

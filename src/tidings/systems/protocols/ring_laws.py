@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from tidings.systems.overlay import Law, Violation, World
+from tidings.systems.overlay import Law, ObservedWorld, Violation
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.ring import ChordNode
 from tidings.systems.protocols.ring_ids import between
@@ -24,7 +24,7 @@ class RingInvariant(Law):
     def __init__(self) -> None:
         self._seen: dict[Id, tuple[Id, ...]] = {}
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, ChordNode)
         if self._seen.get(id) == node.successors and self._seen.keys() <= world.nodes.keys():
@@ -43,7 +43,7 @@ class RingInvariant(Law):
                 raise Violation("SufficientPrincipals", what, world.now_ms)
 
 
-def members_of(world: World) -> dict[Id, ChordNode]:
+def members_of(world: ObservedWorld) -> dict[Id, ChordNode]:
     return {id: node for id, node in world.nodes.items() if isinstance(node, ChordNode) and node.is_member}
 
 
@@ -58,7 +58,7 @@ def principals_of(members: Iterable[ChordNode]) -> set[Id]:
     return principals
 
 
-def ideal_ring(world: World) -> None:
+def ideal_ring(world: ObservedWorld) -> None:
     """What repair has to come to: every pointer names the node that it should."""
     members = members_of(world)
     ring = sorted(members)
@@ -73,7 +73,7 @@ def ideal_ring(world: World) -> None:
             )
 
 
-def may_fail(world: World, id: Id) -> bool:
+def may_fail(world: ObservedWorld, id: Id) -> bool:
     """Zave's operating assumption: the failure leaves every member a live successor, and principals enough."""
     left = {other: node for other, node in members_of(world).items() if other != id}
     if not left:
@@ -87,5 +87,5 @@ def may_fail(world: World, id: Id) -> bool:
 class OperatingAssumption(Law):
     """What Zave's proof assumes: no failure leaves a member without a live successor."""
 
-    def may_fail(self, world: World, id: Id) -> bool:
+    def may_fail(self, world: ObservedWorld, id: Id) -> bool:
         return may_fail(world, id)

@@ -64,7 +64,7 @@ class ScribeSettings(NamedTuple):
     remembered_ms: int = 20_000  # for how long an event that was spread is known again
 
 
-class Group:
+class TreeGroup:
     """What a node knows of a group that it has a part in."""
 
     __slots__ = ("children", "member", "parent", "previous", "rooted", "sent", "wants")
@@ -85,7 +85,7 @@ class ScribeNode(PastryNode):
     def __init__(self, id: Id, random: Random, settings: ScribeSettings = ScribeSettings()) -> None:  # noqa: B008
         super().__init__(id, random, settings.pastry)
         self.scribe = settings
-        self.groups: dict[Id, Group] = {}
+        self.groups: dict[Id, TreeGroup] = {}
         self._spread: dict[tuple[Id, str], int] = {}  # (group, event) → when
 
     def start(self, contact: Id | None, now_ms: int) -> Effects:
@@ -98,7 +98,7 @@ class ScribeNode(PastryNode):
         return self.route(group, Create(group), now_ms)
 
     def join(self, group: Id, now_ms: int) -> Effects:
-        known = self.groups.setdefault(group, Group())
+        known = self.groups.setdefault(group, TreeGroup())
         known.member = True
         return self._attach(group, known, now_ms)
 
@@ -121,7 +121,7 @@ class ScribeNode(PastryNode):
         """What this node's own members ask of a group; None: everything."""
         return None
 
-    def _subtree(self, group: Id, known: Group) -> tuple[str, ...] | None:
+    def _subtree(self, group: Id, known: TreeGroup) -> tuple[str, ...] | None:
         parts = [*known.wants.values(), *([self.wanted(group)] if known.member else [])]
         texts: dict[str, None] = {}
         for part in parts:
@@ -130,7 +130,7 @@ class ScribeNode(PastryNode):
             texts |= dict.fromkeys(part)
         return tuple(texts) if len(texts) <= MAX_WANTED else None
 
-    def _attach(self, group: Id, known: Group, now_ms: int) -> Effects:
+    def _attach(self, group: Id, known: TreeGroup, now_ms: int) -> Effects:
         """Graft oneself to whoever is the next hop now; be the root where there is none."""
         if not self.is_member:
             return []
@@ -148,7 +148,7 @@ class ScribeNode(PastryNode):
         known.sent = self._subtree(group, known)
         return [*effects, Send(hop, Graft(group, known.sent))]
 
-    def _let_go(self, group: Id, known: Group) -> Effects:
+    def _let_go(self, group: Id, known: TreeGroup) -> Effects:
         """Take leave of the parent before the present one."""
         before, known.previous = known.previous, None
         return [Send(before, Prune(group))] if before not in (None, known.parent) else []
@@ -158,7 +158,7 @@ class ScribeNode(PastryNode):
         if not self.is_member:
             return self.send_back(sender, message)
         new = group not in self.groups
-        known = self.groups.setdefault(group, Group())
+        known = self.groups.setdefault(group, TreeGroup())
         known.children[sender] = now_ms
         known.wants[sender] = wants
         effects: Effects = []
@@ -178,7 +178,7 @@ class ScribeNode(PastryNode):
         effects = self._let_go(message.group, known)
         return [*effects, *self._set_rooted(message.group, known, message.rooted, now_ms)]
 
-    def _set_rooted(self, group: Id, known: Group, rooted: bool, now_ms: int) -> Effects:
+    def _set_rooted(self, group: Id, known: TreeGroup, rooted: bool, now_ms: int) -> Effects:
         if known.rooted == rooted:
             return []
         known.rooted = rooted
@@ -193,7 +193,7 @@ class ScribeNode(PastryNode):
         known.wants.pop(sender, None)
         return self._prune_if_idle(message.group, known)
 
-    def _prune_if_idle(self, group: Id, known: Group) -> Effects:
+    def _prune_if_idle(self, group: Id, known: TreeGroup) -> Effects:
         if known.member or known.children:
             return []
         del self.groups[group]
@@ -222,7 +222,7 @@ class ScribeNode(PastryNode):
             case Multicast(group, event):
                 return self._on_spread(self._id, Spread(group, event), now_ms)
             case Create(group):
-                self.groups.setdefault(group, Group()).rooted = True
+                self.groups.setdefault(group, TreeGroup()).rooted = True
         return []
 
     def _on_spread(self, sender: Id, message: Spread, now_ms: int) -> Effects:

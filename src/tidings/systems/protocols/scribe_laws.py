@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidings.systems.overlay import NEVER, Conditions, Law, Repair, Violation, World
+from tidings.systems.overlay import NEVER, Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.pastry_laws import approaches, closest, members_of, pastry_laws
-from tidings.systems.protocols.scribe import Group, ScribeNode
+from tidings.systems.protocols.scribe import ScribeNode, TreeGroup
 
 Part = tuple[Id | None, Id | None, bool, bool, tuple[Id, ...]]
 Flaws = dict[Hashable, str]
@@ -37,7 +37,7 @@ def _parts(node: ScribeNode) -> dict[Id, Part]:
     }
 
 
-def _members_of(world: World) -> dict[Id, ScribeNode]:
+def _members_of(world: ObservedWorld) -> dict[Id, ScribeNode]:
     return {id: node for id, node in members_of(world).items() if isinstance(node, ScribeNode)}
 
 
@@ -50,7 +50,7 @@ class Trees(Law):
         self._members: list[Id] = []
         self._flaws: dict[Id, Flaws] = {}  # by group
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         node = world.nodes[id]
         assert isinstance(node, ScribeNode)
         before, parts = self._seen.get(node, {}), _parts(node)
@@ -69,7 +69,7 @@ class Trees(Law):
         self._flaws = {group: flaws for group, flaws in self._flaws.items() if flaws}
         self._repair.found(world, {flaw: what for flaws in self._flaws.values() for flaw, what in flaws.items()})
 
-    def _check_parents(self, world: World, node: ScribeNode, groups: set[Id]) -> None:
+    def _check_parents(self, world: ObservedWorld, node: ScribeNode, groups: set[Id]) -> None:
         for group in sorted(groups & node.groups.keys()):
             parent = node.groups[group].parent
             if parent is not None and not approaches(node.id, parent, group, node.pastry):
@@ -98,7 +98,7 @@ def _flaws(members: dict[Id, ScribeNode], group: Id) -> Flaws:
     return found
 
 
-def _cycle(parts: dict[Id, Group]) -> list[Id]:
+def _cycle(parts: dict[Id, TreeGroup]) -> list[Id]:
     """Nodes each of whom has the next as its parent, around."""
     done: set[Id] = set()
     for start in parts:
@@ -113,7 +113,7 @@ def _cycle(parts: dict[Id, Group]) -> list[Id]:
     return []
 
 
-def _below(parts: dict[Id, Group], root: Id) -> set[Id]:
+def _below(parts: dict[Id, TreeGroup], root: Id) -> set[Id]:
     """Whom an event comes to that is spread from a node: children, where they know the group as well."""
     reached: set[Id] = set()
     open_ = [root]
@@ -125,7 +125,7 @@ def _below(parts: dict[Id, Group], root: Id) -> set[Id]:
     return reached
 
 
-def trees_at_rest(world: World) -> None:
+def trees_at_rest(world: ObservedWorld) -> None:
     nodes = _members_of(world)
     groups = sorted({group for node in nodes.values() for group in node.groups})
     for group in groups:
@@ -147,7 +147,7 @@ def trees_at_rest(world: World) -> None:
                 above = higher
 
 
-def _leading_up(known: Group) -> Id | None:
+def _leading_up(known: TreeGroup) -> Id | None:
     """Whom events come from: the parent, or the one before while the parent has not answered."""
     changing = known.parent is not None and known.previous is not None
     return known.previous if changing else known.parent

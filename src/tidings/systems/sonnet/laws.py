@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable
 from itertools import pairwise
 from typing import TypeAlias
 
-from tidings.systems.overlay import Conditions, Law, Repair, Violation, World
+from tidings.systems.overlay import Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
 from tidings.systems.sonnet.node import SonnetNode
 from tidings.systems.sonnet.path_digest import Digest, digest_of, from_bits
@@ -58,7 +58,7 @@ class Digests(Law):
     def __init__(self) -> None:
         self._seen: set[tuple[Id, int]] = set()
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         host = world.nodes[id]
         assert isinstance(host, SonnetNode)
         for node_id, node in host.virtual.items():
@@ -82,7 +82,7 @@ class Downwards(Law):
     def __init__(self) -> None:
         self._seen: set[tuple[Id, int]] = set()
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         host = world.nodes[id]
         assert isinstance(host, SonnetNode)
         for node in host.virtual.values():
@@ -106,7 +106,7 @@ class UpStream(Law):
     def __init__(self) -> None:
         self._seen: set[tuple[Id, Id]] = set()
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         host = world.nodes[id]
         assert isinstance(host, SonnetNode)
         for node in host.virtual.values():
@@ -126,7 +126,7 @@ class OnceTold(Law):
         self._told: set[tuple[str, str]] = set()
         self._looked_at = 0
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         while self._looked_at < len(world.deliveries):
             at, _, subscription, event = world.deliveries[self._looked_at]
             self._looked_at += 1
@@ -140,7 +140,7 @@ class OneLiveSuccessor(Law):
         self._seen: dict[Id, tuple[Id, ...]] = {}
         self._present: set[Id] = set()
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         changed = self._present != world.nodes.keys()
         self._present = set(world.nodes)
         for other in world.nodes if changed else (id,):
@@ -153,7 +153,7 @@ class OneLiveSuccessor(Law):
                         what = f"virtual node {node.id:x} knows nobody after it that is there"
                         raise Violation("OneLiveSuccessor", what, world.now_ms)
 
-    def may_fail(self, world: World, id: Id) -> bool:
+    def may_fail(self, world: ObservedWorld, id: Id) -> bool:
         """Zave's operating assumption: the failure leaves every virtual node one after it, which has not left."""
         members = members_of(world)
         return all(
@@ -163,13 +163,13 @@ class OneLiveSuccessor(Law):
         )
 
 
-def members_of(world: World) -> dict[Id, VirtualNode]:
+def members_of(world: ObservedWorld) -> dict[Id, VirtualNode]:
     """The virtual nodes on the ring."""
     hosts = [host for host in world.nodes.values() if isinstance(host, SonnetNode)]
     return {id: node for host in hosts for id, node in host.virtual.items() if node.is_member and not node.is_leaving}
 
 
-def ring_flaws(world: World) -> Flaws:
+def ring_flaws(world: ObservedWorld) -> Flaws:
     """Virtual nodes that have another after them, or before them, than the one that is there."""
     members = members_of(world)
     ring = sorted(members)
@@ -183,7 +183,7 @@ def ring_flaws(world: World) -> Flaws:
     return flaws
 
 
-def link_flaws(world: World) -> Flaws:
+def link_flaws(world: ObservedWorld) -> Flaws:
     """Groups that are missing, and groups that a member of the group above them does not know."""
     members = members_of(world)
     groups: dict[int, list[VirtualNode]] = {}
@@ -204,7 +204,7 @@ def link_flaws(world: World) -> Flaws:
     return flaws
 
 
-def placeholder_flaws(world: World) -> Flaws:
+def placeholder_flaws(world: ObservedWorld) -> Flaws:
     """Placeholders that nobody hangs below, and that do not know it: they would stay for ever."""
     needed = {node.parent_group for node in members_of(world).values()}
     return {
@@ -226,18 +226,18 @@ class Mended(Law):
     """
 
     def __init__(
-        self, law: str, flaws: Callable[[World], Flaws], within_ms: int, *, at_rest_ms: int, from_ms: int = 0
+        self, law: str, flaws: Callable[[ObservedWorld], Flaws], within_ms: int, *, at_rest_ms: int, from_ms: int = 0
     ) -> None:
         self._repair = Repair(law, within_ms)
         self._flaws = flaws
         self._at_rest_ms = at_rest_ms
         self._look_ms = from_ms
 
-    def after(self, world: World, id: Id) -> None:
+    def after(self, world: ObservedWorld, id: Id) -> None:
         if world.now_ms >= self._look_ms:
             self._look_ms = world.now_ms + LOOK_MS
             self._repair.found(world, self._flaws(world))
 
-    def at_rest(self, world: World) -> None:
+    def at_rest(self, world: ObservedWorld) -> None:
         self._repair.found(world, self._flaws(world))
         self._repair.judge(world, self._at_rest_ms)

@@ -25,7 +25,7 @@ class Virtual(NamedTuple):
     payload: Message
 
 
-class Refused(NamedTuple):
+class VirtualRefused(NamedTuple):
     """The host has no such virtual node, or no longer: `payload` comes back to who sent it."""
 
     to: Id
@@ -48,7 +48,7 @@ class NoGroup(NamedTuple):
     payload: Message
 
 
-class Cast(NamedTuple):
+class GroupCast(NamedTuple):
     """For every member in [low, limit) of the ring. `number`: who has told all of its part says so; 0: need not."""
 
     low: Limit
@@ -57,7 +57,7 @@ class Cast(NamedTuple):
     payload: Message
 
 
-class Done(NamedTuple):
+class CastDone(NamedTuple):
     """All that the sender was to tell by this number has been told."""
 
     number: int
@@ -129,7 +129,7 @@ class AskRows(NamedTuple):
     asked_by: Id
 
 
-class Rows(NamedTuple):
+class KnownRows(NamedTuple):
     rows: tuple[Row, ...]
     answer: bool  # to who has joined the group and asked
 
@@ -145,8 +145,8 @@ class Packet(NamedTuple):
 
 
 MESSAGES: tuple[type, ...] = (
-    *CHORD_MESSAGES, Virtual, Refused, ToGroup, NoGroup, Cast, Done, CastFromFirst, First, AskOffer, Offer,
-    Register, Registered, Unregister, Row, AskRows, Rows, Packet,
+    *CHORD_MESSAGES, Virtual, VirtualRefused, ToGroup, NoGroup, GroupCast, CastDone, CastFromFirst, First, AskOffer,
+    Offer, Register, Registered, Unregister, Row, AskRows, KnownRows, Packet,
 )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ class Received(NamedTuple):
     event: Event
 
 
-class Told(NamedTuple):
+class AllTold(NamedTuple):
     """A packet that this host published has reached everybody."""
 
     event: str
@@ -183,4 +183,4 @@ class Upgrade(NamedTuple):
     """This node need not stay in the group above its own."""
 
 
-Ask: TypeAlias = Received | Told | NeedGroup | Linked | Degrade | Upgrade
+Ask: TypeAlias = Received | AllTold | NeedGroup | Linked | Degrade | Upgrade

@@ -13,7 +13,7 @@ from random import Random
 from typing import ClassVar, NamedTuple
 
 from tidings.errors import SubscriptionError
-from tidings.systems.overlay import EventPath, MemoryLog, Overlay, PublicationLog, Start, World
+from tidings.systems.overlay import EventPath, MemoryLog, ObservedWorld, Overlay, PublicationLog, Start
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
     Active,
@@ -34,23 +34,23 @@ from tidings.systems.protocols.ring import STABILIZE, FoundSuccessor, Leaving, R
 from tidings.systems.protocols.ring_ids import hashed
 from tidings.systems.sonnet.messages import (
     MESSAGES,
-    Cast,
+    AllTold,
+    CastDone,
     CastFromFirst,
     Degrade,
-    Done,
+    GroupCast,
     Linked,
     NeedGroup,
     NoGroup,
     Packet,
     Received,
-    Refused,
     Register,
     Row,
     ToGroup,
-    Told,
     Unregister,
     Upgrade,
     Virtual,
+    VirtualRefused,
 )
 from tidings.systems.sonnet.paths import (
     HOST_BITS,
@@ -66,7 +66,7 @@ from tidings.systems.sonnet.virtual_node import FEW_MEMBERS, SonnetSettings, Vir
 
 GRACE_PERIODS = 3  # that a placeholder stays without anybody below it, or beside one that is new in its group
 LINGER_MS = 3_000  # that a virtual node still passes on what is on its way, after it has left
-PASSED_ON = (Route, Done, NoGroup)  # anything else comes back, and is sent to another
+PASSED_ON = (Route, CastDone, NoGroup)  # anything else comes back, and is sent to another
 JOINING = (FoundSuccessor, State)  # all that concerns a node that is not on the ring: it may have been, before a crash
 
 TIDY = "tidy"
@@ -231,7 +231,7 @@ class SonnetNode(Dispatching):
                 self.paths.header(entries, mask)
             case Row(group=group) | Register(group=group) | Unregister(group=group) | ToGroup(group=group):
                 group_digest(group, self.paths.variant)
-            case Cast(payload=payload) | CastFromFirst(payload=payload):
+            case GroupCast(payload=payload) | CastFromFirst(payload=payload):
                 if not isinstance(payload, Packet | Row | Unregister):
                     raise MessageError(f"message: a {type(payload).__name__} is not cast in a group")
             case Leaving(successors=()):
@@ -270,10 +270,10 @@ class SonnetNode(Dispatching):
     def _on_virtual(self, sender: Id, message: Virtual, now_ms: int) -> Effects:
         node = self.virtual.get(message.to)
         if node is None or not _takes(node, message.payload):
-            return [Send(sender, Refused(*message))]
+            return [Send(sender, VirtualRefused(*message))]
         return self._carry(node, node.on_message(message.sender, message.payload, now_ms), now_ms)
 
-    def _on_refused(self, sender: Id, message: Refused, now_ms: int) -> Effects:
+    def _on_refused(self, sender: Id, message: VirtualRefused, now_ms: int) -> Effects:
         node = self.virtual.get(message.sender)
         if node is None:
             return []
@@ -283,7 +283,11 @@ class SonnetNode(Dispatching):
         effects: Effects = []
         for node in list(self.virtual.values()):
             effects += self._carry(node, node.forget_host(to, now_ms), now_ms)
-        return [*effects, *self._on_refused(to, Refused(*message), now_ms)] if isinstance(message, Virtual) else effects
+        return (
+            [*effects, *self._on_refused(to, VirtualRefused(*message), now_ms)]
+            if isinstance(message, Virtual)
+            else effects
+        )
 
     def on_timer(self, tag: Tag, now_ms: int) -> Effects:
         if tag == TIDY:
@@ -329,7 +333,7 @@ class SonnetNode(Dispatching):
             match ask:
                 case Received(event):
                     carried += self._filter(node, event, now_ms)
-                case Told(event):
+                case AllTold(event):
                     self._settle(event)
                 case NeedGroup(lineage):
                     carried += self._hold_place(lineage, now_ms)
@@ -431,7 +435,7 @@ class SonnetNode(Dispatching):
 
     handlers: ClassVar[Handlers] = {
         Virtual: _on_virtual,
-        Refused: _on_refused,
+        VirtualRefused: _on_refused,
     }
 
 
@@ -514,7 +518,7 @@ def _seat(hosts: Sequence[SonnetNode]) -> None:
         host.zero.seat(ring)
 
 
-def _event_path(event: str, world: World) -> EventPath:
+def _event_path(event: str, world: ObservedWorld) -> EventPath:
     from tidings.systems.sonnet.packet_path import PacketPath  # which looks into nodes
 
     return PacketPath(event, world)

@@ -12,9 +12,9 @@ from math import cos, pi, sin
 from typing import Any, NamedTuple
 
 from tidings.errors import TidingsError
-from tidings.systems.overlay import World
+from tidings.systems.overlay import ObservedWorld
 from tidings.systems.protocols.effects import Id, Message
-from tidings.systems.sonnet.messages import Cast, CastFromFirst, Packet, Virtual
+from tidings.systems.sonnet.messages import CastFromFirst, GroupCast, Packet, Virtual
 from tidings.systems.sonnet.node import SonnetNode
 from tidings.systems.sonnet.paths import host_of
 from tidings.systems.sonnet.virtual_node import VirtualNode
@@ -31,7 +31,7 @@ class Hop(NamedTuple):
     how: str  # ring, down, group
 
 
-class Place(NamedTuple):
+class VirtualPlace(NamedTuple):
     """What a virtual node stands for."""
 
     path: str
@@ -41,11 +41,11 @@ class Place(NamedTuple):
 class PacketPath:
     """Keeps the hops of one event, as the trace of a run tells them."""
 
-    def __init__(self, event: str, world: World) -> None:
+    def __init__(self, event: str, world: ObservedWorld) -> None:
         self.event = event
         self.hops: list[Hop] = []
         self.told: list[tuple[int, Id, str]] = []
-        self.places: dict[Id, Place] = {}
+        self.places: dict[Id, VirtualPlace] = {}
         self._world = world
 
     def message(self, now_ms: int, sender: Id, to: Id, message: Message) -> None:
@@ -53,7 +53,7 @@ class PacketPath:
             return
         how, inside = "down", message.payload
         while not isinstance(inside, Packet):
-            how = "group" if isinstance(inside, Cast | CastFromFirst) else "ring"
+            how = "group" if isinstance(inside, GroupCast | CastFromFirst) else "ring"
             inside = getattr(inside, "payload", None)
             if inside is None:
                 return
@@ -98,7 +98,7 @@ class PacketPath:
             yield from self._branches(hop.to, below, from_ms, indent + ("   " if last else "│  "))
 
     def _name(self, id: Id) -> str:
-        place = self.places.get(id, Place("?", "gone"))
+        place = self.places.get(id, VirtualPlace("?", "gone"))
         told = " ✓" if any(host == host_of(id) and name == place.holder for _, host, name in self.told) else ""
         return f"{place.path} ({place.holder}{told}) at {host_of(id)}"
 
@@ -139,11 +139,11 @@ class PacketPath:
         return "\n".join([*parts, "</svg>", ""])
 
 
-def place_of(host: SonnetNode, node: VirtualNode) -> Place:
+def place_of(host: SonnetNode, node: VirtualNode) -> VirtualPlace:
     name = next((name for name, own in host.own.items() if node.id in (own.node, own.moving)), None)
     path = "".join(f"/{token}" if token[0] != "=" else f'[. = "{token[1:]}"]' for token in node.lineage.tokens)
     more = " …" if node.digest.truncated else ""
-    return Place((path or "/") + more, name or ("0-node" if node.lineage.is_zero else "placeholder"))
+    return VirtualPlace((path or "/") + more, name or ("0-node" if node.lineage.is_zero else "placeholder"))
 
 
 def _point(number: int, count: int, radius: float = RADIUS) -> tuple[float, float]:
@@ -151,7 +151,7 @@ def _point(number: int, count: int, radius: float = RADIUS) -> tuple[float, floa
     return MIDDLE + radius * cos(turn), MIDDLE + radius * sin(turn)
 
 
-def _dot(place: Place, point: tuple[float, float], number: int, count: int, *, told: bool) -> list[str]:
+def _dot(place: VirtualPlace, point: tuple[float, float], number: int, count: int, *, told: bool) -> list[str]:
     subscribed = place.holder not in ("0-node", "placeholder")
     fill = "#38761d" if told else "#b8860b" if subscribed else "#cccccc"
     x, y = _point(number, count, RADIUS + 12)

@@ -298,7 +298,7 @@ VALUE_BYTES = 64  # of a value that is a token; what is longer is not looked at
 _ENTRIES = 1 << 16  # paths of documents that are kept in mind
 
 
-class Group(NamedTuple):
+class PathGroup(NamedTuple):
     """Paths with this beginning, or with `token` somewhere where the length is 0."""
 
     length: int
@@ -308,19 +308,19 @@ class Group(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 16)
-def prefix_group(tokens: Tokens) -> Group:
+def prefix_group(tokens: Tokens) -> PathGroup:
     digest = digest_of(tokens)
-    return Group(digest.length, digest.content, digest.order[-1] if digest.order else 0)
+    return PathGroup(digest.length, digest.content, digest.order[-1] if digest.order else 0)
 
 
-def token_group(token: str) -> Group:
-    return Group(0, token=token)
+def token_group(token: str) -> PathGroup:
+    return PathGroup(0, token=token)
 
 
 # ---------------------------------------------------------------------- queries
 
 
-def groups_asked(path: XPath) -> frozenset[Group]:
+def groups_asked(path: XPath) -> frozenset[PathGroup]:
     """The groups that every document offers that satisfies the query."""
     asked = {token_group(name) for name in required_names(path)}
     for tokens in _rooted((), path.steps):
@@ -375,7 +375,7 @@ class _Entry:
 class Offers:
     """Finds which of some groups documents offer."""
 
-    def __init__(self, numbers: dict[Group, int]) -> None:
+    def __init__(self, numbers: dict[PathGroup, int]) -> None:
         self._tokens = {group.token: number for group, number in numbers.items() if not group.length}
         self._by_order: dict[tuple[int, int], dict[int, int]] = {}
         for group, number in numbers.items():

@@ -43,7 +43,7 @@ from tidings.systems.interface import (
     placed_of,
     positions_of,
 )
-from tidings.systems.sonnet.path_digest import Group, Offers, groups_asked
+from tidings.systems.sonnet.path_digest import Offers, PathGroup, groups_asked
 from tidings.systems.statistics import Statistics
 from tidings.xml.path_parser import parse_path
 
@@ -54,7 +54,7 @@ OWNERS_EVENTS_MAX = 512  # of these, that owners are chosen by
 
 _GROUPS, _CATCH_ALL = 0, 1  # channels
 
-Owned: TypeAlias = tuple[Path, Group]  # a group is one attribute's
+Owned: TypeAlias = tuple[Path, PathGroup]  # a group is one attribute's
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class View:
 
     @cached_property
     def offers(self) -> dict[Path, Offers]:
-        of_path: dict[Path, dict[Group, int]] = {path: {} for path in self.paths}
+        of_path: dict[Path, dict[PathGroup, int]] = {path: {} for path in self.paths}
         for number, (path, group) in enumerate(self.groups):
             of_path[path][group] = number
         return {path: Offers(numbers) for path, numbers in of_path.items()}
@@ -122,7 +122,7 @@ class View:
 
     @staticmethod
     def from_dict(form: dict[str, Any]) -> View:
-        groups = tuple((tuple(path), Group(*group)) for path, *group in form["groups"])
+        groups = tuple((tuple(path), PathGroup(*group)) for path, *group in form["groups"])
         arrays = np.array(form["rates"], np.float64), np.array(form["assignment"], np.int64)
         names = ("partitions", "largest", "largest_of_tokens", "epoch")
         return View(groups, *arrays, **{name: form[name] for name in names})
@@ -185,7 +185,7 @@ def _asked(filters: FilterTable) -> Iterator[frozenset[Owned]]:
 
 
 @lru_cache(maxsize=1 << 14)
-def _groups_of_text(text: str) -> frozenset[Group]:
+def _groups_of_text(text: str) -> frozenset[PathGroup]:
     return groups_asked(parse_path(text))
 
 

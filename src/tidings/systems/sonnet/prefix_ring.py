@@ -28,7 +28,7 @@ from tidings.systems.protocols.ring import (
     State,
 )
 from tidings.systems.protocols.ring_ids import between
-from tidings.systems.sonnet.messages import Cast, CastFromFirst, Done, First, NoGroup, ToGroup
+from tidings.systems.sonnet.messages import CastDone, CastFromFirst, First, GroupCast, NoGroup, ToGroup
 from tidings.systems.sonnet.path_digest import Ordering
 from tidings.systems.sonnet.paths import HOST_BITS, Lineage, Range, host_of, node_bits, range_of
 
@@ -298,11 +298,11 @@ class RingMember(ChordNode):
         for place, id in enumerate(known):
             upper = known[place + 1] if place + 1 < len(known) else limit
             if upper > low:
-                effects.append(Send(id, Cast(max(low, id), upper, number, payload)))
+                effects.append(Send(id, GroupCast(max(low, id), upper, number, payload)))
         self.expect(number, len(effects))
         return effects
 
-    def _on_cast(self, sender: Id, message: Cast, now_ms: int) -> Effects:
+    def _on_cast(self, sender: Id, message: GroupCast, now_ms: int) -> Effects:
         low, limit, number, payload = message
         effects = self.told(payload, now_ms) if low <= self._id else []
         own = self._answer_to(sender, number, payload, now_ms)
@@ -343,7 +343,7 @@ class RingMember(ChordNode):
         del self._telling[number]
         if telling.asked_by is None:
             return self.told_all(telling.payload, now_ms)
-        return [Send(telling.asked_by, Done(telling.number))] if self.vouches(now_ms) else []
+        return [Send(telling.asked_by, CastDone(telling.number))] if self.vouches(now_ms) else []
 
     def vouches(self, now_ms: int) -> bool:
         """Whether what this node knows is all that it should know; else nothing is confirmed, and it is told again.
@@ -353,7 +353,7 @@ class RingMember(ChordNode):
         is_whole = now_ms >= self._cut_off_ms + REUNITED_MS
         return is_whole and not self._in_doubt and self._is_sure_of_before
 
-    def _on_done(self, sender: Id, message: Done, now_ms: int) -> Effects:
+    def _on_done(self, sender: Id, message: CastDone, now_ms: int) -> Effects:
         return self._done(message.number, 1, now_ms)
 
     def forget_tellings(self, before_ms: int) -> None:
@@ -365,7 +365,7 @@ class RingMember(ChordNode):
             self.first = None
         effects = super().on_undelivered(to, message, now_ms)
         match message:
-            case Cast(low, limit, number, payload):
+            case GroupCast(low, limit, number, payload):
                 effects += self._cast_over(low, limit, number, payload, now_ms)
                 effects += self._done(number, 1, now_ms)
             case CastFromFirst():
@@ -388,8 +388,8 @@ class RingMember(ChordNode):
         return []
 
     handlers: ClassVar[Handlers] = {
-        Cast: _on_cast,
-        Done: _on_done,
+        GroupCast: _on_cast,
+        CastDone: _on_done,
         CastFromFirst: _on_cast_from_first,
         First: _on_first,
         NoGroup: _on_no_group,

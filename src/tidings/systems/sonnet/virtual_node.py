@@ -20,10 +20,12 @@ from typing import ClassVar, NamedTuple
 from tidings.systems.protocols.effects import Effects, Handlers, Id, Message, Send, SetTimer, Tag
 from tidings.systems.protocols.ring import ChordSettings, Notify, Route, State
 from tidings.systems.sonnet.messages import (
+    AllTold,
     Ask,
     AskOffer,
     AskRows,
     Degrade,
+    KnownRows,
     Linked,
     NeedGroup,
     Offer,
@@ -32,9 +34,7 @@ from tidings.systems.sonnet.messages import (
     Register,
     Registered,
     Row,
-    Rows,
     ToGroup,
-    Told,
     Unregister,
     Upgrade,
 )
@@ -367,7 +367,7 @@ class VirtualNode(RingMember):
 
     def told_all(self, payload: Message, now_ms: int) -> Effects:
         if isinstance(payload, Packet):
-            self.asks.append(Told(payload.event.id))
+            self.asks.append(AllTold(payload.event.id))
             return []
         if not isinstance(payload, Row) or payload.group not in self.down:
             return []
@@ -419,9 +419,9 @@ class VirtualNode(RingMember):
     def _tell_rows(self, to: Id, answer: bool, now_ms: int) -> Effects:
         rows = self._rows(now_ms)
         parts = [tuple(rows[at : at + MAX_ROWS_SENT]) for at in range(0, len(rows), MAX_ROWS_SENT)] or [()]
-        return [Send(to, Rows(part, answer)) for part in parts]
+        return [Send(to, KnownRows(part, answer)) for part in parts]
 
-    def _on_rows(self, sender: Id, message: Rows, now_ms: int) -> Effects:
+    def _on_rows(self, sender: Id, message: KnownRows, now_ms: int) -> Effects:
         if group_of(sender, self.variant) != self.group:
             return []
         for row in message.rows:
@@ -581,7 +581,7 @@ class VirtualNode(RingMember):
         Registered: _on_registered,
         Unregister: _on_unregister,
         AskRows: _on_ask_rows,
-        Rows: _on_rows,
+        KnownRows: _on_rows,
         Packet: _on_packet,
         Row: _on_row,
     }

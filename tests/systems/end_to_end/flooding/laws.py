@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tidings.systems.flooding.node import FloodingNode
-from tidings.systems.overlay import AtRest, Conditions, Law, Violation, World
+from tidings.systems.overlay import AtRest, Conditions, Law, ObservedWorld, Violation
 
 
 def laws(conditions: Conditions) -> list[Law]:
     return [AtRest(acquainted)]
 
 
-def acquainted(world: World) -> None:
+def acquainted(world: ObservedWorld) -> None:
     for id in world.ready:
         node = world.nodes[id]
         assert isinstance(node, FloodingNode)
