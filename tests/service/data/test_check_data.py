@@ -96,7 +96,7 @@ DAMAGE: dict[str, tuple[str, Break, str]] = {
     "the catalogue was overwritten": ("catalogue.sqlite", overwrite_page, "restore a backup"),
     "the catalogue is no database": ("catalogue.sqlite", lambda path: path.write_bytes(b"x" * 9000), "not a database"),
     "a subscription lost its domain": (
-        "catalogue.sqlite", lambda path: execute(path, "DELETE FROM domains"), "refers to one of domains",
+        "catalogue.sqlite", lambda path: execute(path, "DELETE FROM domains"), "refers to a missing one of domains",
     ),
     "the catalogue is of an old copy": (
         "catalogue.sqlite", lambda path: execute(path, "UPDATE sqlite_sequence SET seq = 0"),
@@ -106,7 +106,7 @@ DAMAGE: dict[str, tuple[str, Break, str]] = {
         "catalogue.sqlite", lambda path: execute(path, "UPDATE filters SET valid_from = 99"),
         "begins or ends at position 99, and the log ends at 10",
     ),
-    "the token is of another": ("token", text("tok\n"), "none of the catalogue's"),
+    "the token is of another": ("token", text("tok\n"), "not in the catalogue"),
     "deliveries were overwritten": ("deliveries.sqlite", overwrite_page, "restore a backup"),
     "deliveries are of a later time": (
         "deliveries.sqlite", lambda path: execute(path, "UPDATE cursors SET position = 77"),
@@ -123,7 +123,7 @@ DAMAGE: dict[str, tuple[str, Break, str]] = {
     "a file of an index is gone": (f"{INDEX}/2/index.json", Path.unlink, "cannot read.*compiled again"),
     "the checkpoint's name is gone": (f"{QUERY}/tidings.json", Path.unlink, "tidings.json: cannot be read"),
     "the checkpoint's name was cut": (f"{QUERY}/tidings.json", text("{"), "is not JSON"),
-    "an offset was cut": (f"{QUERY}/offsets/0", text("v1\n{}"), "is cut short; start the service: the stream goes on"),
+    "an offset was cut": (f"{QUERY}/offsets/0", text("v1\n{}"), "is cut short; start the service: the stream"),
     "an offset is empty": (f"{QUERY}/offsets/0", text(""), "offsets/0: is empty"),
     "an offset makes no sense": (f"{QUERY}/offsets/0", text("v1\n{}\n[]"), "cannot be read"),
     "an offset is behind the log": (

@@ -158,7 +158,7 @@ def test_invalid_subscriptions_are_refused_and_change_nothing(known: Catalogue) 
         (new(filter="a = '\ud800'"), "filter: contains half of a surrogate pair"),
         (new(""), "id: has 0 characters"),
         (new("x" * 256), "id: has 256 characters"),
-        (new(delivery="pigeon"), "delivery: 'pigeon' is no way"),
+        (new(delivery="pigeon"), "delivery: 'pigeon' is not a way"),
         (new(labels={"a=b": "c"}), "label: 'a=b' has '='"),
         (NewSubscription("ada", "trains", "x = 1"), "domain: 'trains' does not exist"),
         (NewSubscription("mallory", "flights", "x = 1"), "domain: 'flights' does not exist"),

@@ -142,7 +142,7 @@ def test_retention_removes_events_from_the_topic_too(tmp_path: Path, url: str) -
             events_of(log, 0)
         topic = topic_at(url)
         assert topic.bounds()[0] > 0
-        with pytest.raises(LogRangeError, match="has removed what was before"):
+        with pytest.raises(LogRangeError, match="has removed all before"):
             topic.read([0])
         topic.close()
     shutil.rmtree(tmp_path)

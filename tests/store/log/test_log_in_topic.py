@@ -185,7 +185,7 @@ def test_a_topic_that_has_lost_what_it_confirmed_is_refused(tmp_path: Path, topi
         log.append([{"n": 1}], domain="a")
     topic.records.popitem()
     topic.high -= 1
-    with pytest.raises(LogCorruptError, match="has lost what it had confirmed"):
+    with pytest.raises(LogCorruptError, match="has lost records that it had confirmed"):
         TopicLog(tmp_path, topic)
 
 
@@ -194,7 +194,7 @@ def test_a_record_that_is_missing_in_the_middle_is_noticed(tmp_path: Path, topic
         for n in range(3):
             log.append([{"n": n}], domain="a")
         del topic.records[2]
-        with pytest.raises(LogCorruptError, match="no events at offset 2"):
+        with pytest.raises(LogCorruptError, match="lost the record at offset 2"):
             numbers(log)
     with pytest.raises(LogCorruptError, match="position 2 at offset 3, where 1 comes next"):
         TopicLog(tmp_path / "two", topic)
@@ -226,7 +226,7 @@ def test_removed_events_are_reported_and_positions_continue(tmp_path: Path, topi
         assert log.start == 5
         assert log.append([{"n": 5}], domain="a") == [5]
     topic.remove_before(topic.high)
-    with pytest.raises(LogCorruptError, match="at which position it goes on is not known"):
+    with pytest.raises(LogCorruptError, match="the next position is not known"):
         TopicLog(tmp_path / "third", topic)
 
 
