@@ -1,4 +1,4 @@
-"""The files of a data directory are its owner's alone, whoever made them and whenever."""
+"""Only their owner can read the files of a data directory, whichever process made them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A domain's View and the groups of its mailboxes follow what there is, and nobody is told of anything but sooner."""
+"""A domain's View and the groups of its mailboxes adapt to its events, and change no delivery."""
 
 from __future__ import annotations
 

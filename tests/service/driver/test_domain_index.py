@@ -140,7 +140,7 @@ def test_a_poison_filter_is_left_out_with_its_reason_and_stops_no_other(
     noted = SetAside.read(world.files.aside)  # from which the gateway has their subscriptions fail
     assert noted.filters.keys() == {wrong, numbers[13]}
     assert "unknown attribute 'prise'" in noted.filters[wrong].reason
-    assert read_covers(world.files.index).revision == world.row.revision  # nobody waits for it
+    assert read_covers(world.files.index).revision == world.row.revision  # no subscriber waits for it
 
 
 def test_opening_repairs_an_index_that_misses_rows_or_has_too_many(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The driver: what is published is in the mailboxes of whoever had subscribed before, whatever changes meanwhile."""
+"""The driver: a published event is in the mailboxes of earlier subscribers, whatever changes meanwhile."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_domain_is_matched_while_its_subscriptions_and_its_attributes_change(
     with streaming(spark, world) as stream:
         first = world.publish(7.0, 9.0)
         until(lambda: world.told(dear) == first[1:])
-        # Subscribed to, and published at once: the stream is told of it only now.
+        # Subscribed and published at once: the stream is notified only now.
         cheap = world.subscribe("price < 2", "cheap")
         second = world.publish(1.0, 9.5)
         stream.tell(world.row)
@@ -70,7 +70,7 @@ def test_a_domain_is_matched_while_its_subscriptions_and_its_attributes_change(
         assert world.told(dear) == [first[1], second[1], fourth[0]]
         status = stream.status()
         assert (status["state"], status["covers"]) == ("running", world.row.revision)
-        until(lambda: stream.status()["events"] == 7)  # which Spark tells a little later
+        until(lambda: stream.status()["events"] == 7)  # which Spark reports a little later
 
     with streaming(spark, world) as stream:  # once more, where it was
         with Deliveries(world.data.deliveries) as deliveries:
@@ -167,7 +167,7 @@ def test_a_lost_checkpoint_is_rebuilt_unless_unmatched_events_were_removed(
         until(lambda: stream.status()["problem"] is None)
     world.files.query.rename(world.files.query.with_name("lost-again"))
     world.publish(11.0)
-    world.log.retain(from_position=world.log.end)  # as only somebody who ignores the streams would
+    world.log.retain(from_position=world.log.end)  # as an operator who ignores the streams would
     fourth = world.publish(12.0)
     with streaming(spark, world) as stream:
         until(lambda: stream.status()["state"] == "failed")
@@ -181,7 +181,7 @@ def test_a_domain_that_left_the_shared_stream_needs_no_event_that_was_matched_th
     spark: SparkSession, world: World
 ) -> None:
     dear = world.subscribe("price > 8", "dear")
-    world.publish(1.0)  # which the shared stream has matched, with nobody
+    world.publish(1.0)  # which the shared stream has matched with no filter
     leave_shared(world.files, world.log.end)
     world.log.retain(from_position=world.log.end)
     with streaming(spark, world) as stream:  # by a driver that was started after a crash

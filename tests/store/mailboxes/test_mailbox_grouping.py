@@ -135,7 +135,7 @@ def test_a_subscription_that_left_its_group_gets_rows_and_keeps_its_pages() -> N
         store.prune(dict.fromkeys((1, 2, 3, 4), 5))
         assert pages(store) == 0
         store.group([])
-        assert store._ask("SELECT count(*) FROM members") == [(0,)]  # nothing is left of groups that nobody needs
+        assert store._ask("SELECT count(*) FROM members") == [(0,)]  # nothing is left of groups that are not needed
 
 
 @pytest.mark.usefixtures("pages_always")
@@ -144,7 +144,7 @@ def test_a_batch_that_comes_again_is_in_its_pages_already() -> None:
         store.group([[1, 2]])
         for _ in range(2):
             store.load([matches({5: [1, 2], 6: [2]})], query="q", batch=0, version=1, reached={LOG: 6})
-        # A query that begun anew reaches over the same positions in another batch.
+        # A query that began again reaches over the same positions in another batch.
         assert store.load([matches({6: [1, 2], 7: [1]})], query="r", batch=0, version=1, reached={LOG: 7}) == 2
         assert sorted(store.pairs()) == [(5, 1), (5, 2), (6, 1), (6, 2), (7, 1)]
 

@@ -55,7 +55,7 @@ _log = logging.getLogger("tidings.service")
 class Jobs:
     """Does open jobs, a few at a time, while the streams run.
 
-    Tenants take turns, and no tenant has all threads: many jobs of one do not keep another's waiting.
+    Tenants take turns, and none gets all threads: many jobs of one tenant do not delay those of another.
     """
 
     def __init__(self, context: DriverContext) -> None:
@@ -67,7 +67,7 @@ class Jobs:
         self._stopped = threading.Event()
 
     def look(self) -> None:
-        """Begin jobs that have no answer yet, where a thread is free."""
+        """Begin jobs that have no answer yet, if a thread is free."""
         self._under_way = {id_: one for id_, one in self._under_way.items() if not one[1].done()}
         if len(self._under_way) >= AT_ONCE:
             return
@@ -82,7 +82,7 @@ class Jobs:
             self._under_way[job.id] = tenant, self._pool.submit(self._answer, job)
 
     def _next(self, waiting: Mapping[str, list[JobRow]]) -> str | None:
-        """The tenant whose job is next: the one that has waited longest, of those that may begin another."""
+        """Returns the tenant whose job is next: the one that has waited longest, of those that may begin another."""
         running = Counter(tenant for tenant, _ in self._under_way.values())
         able = [tenant for tenant, jobs in waiting.items() if jobs and running[tenant] < AT_ONCE - 1]
         return min(able, key=lambda tenant: (running[tenant], self._turns.get(tenant, 0)), default=None)
@@ -111,7 +111,7 @@ class Jobs:
             replace_json(self._context.data.answer(job.id), answer, durable=True)
 
     def _is_closed(self, job: JobRow) -> bool:
-        """Whether nobody waits for it: its subscription was deleted, or its answer was read."""
+        """Whether it is not needed any more: its subscription was deleted, or its answer was read."""
         found = self._context.catalogue.job(job.id)
         return found is None or found.closed is not None
 
