@@ -17,7 +17,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -271,28 +271,10 @@ class LogReader:
                 if size > _FETCH_BYTES:
                     break
             cursor.close()
-        return rows if self._topic is None else self._from_topic(self._topic, rows, domain)
-
-    def _from_topic(self, topic: Topic, rows: list[tuple[Any, ...]], domain: Domains) -> list[tuple[Any, ...]]:
-        """Returns the first of these pages, not too many bytes, with their events from the topic."""
-        if not rows:
+        if self._topic is None or not rows:
             return rows
         places = {place.page.first: place for place in self._placed(rows[0][0], rows[-1][0] + 1, domain)}
-        taken: list[tuple[Any, ...]] = []
-        wanted: list[PlacedPage] = []
-        size = 0
-        for row in rows:
-            if _is_among(row[2], domain):
-                place = places.get(row[0])
-                if place is None:
-                    break  # removed meanwhile
-                size += place.size
-                if wanted and size > _FETCH_BYTES:
-                    break
-                wanted.append(place)
-            taken.append(row)
-        whole = {page.first: (page.keys, page.events, page.attributes) for page in fetched(topic, wanted)}
-        return [(*row[:6], *whole.get(row[0], row[6:])) for row in taken]
+        return _with_events(self._topic, rows, places, domain)
 
     def placed(self, start: int, end: int, *, domain: Domains = None) -> list[PlacedPage]:
         """Returns where a topic has the pages with events at positions [start, end)."""
@@ -333,6 +315,27 @@ class LogReader:
     def _ask(self, sql: str, *values: object) -> list[Any]:
         with self._lock, translated("cannot read"):
             return ask(self._connection, sql, values)
+
+
+def _with_events(
+    topic: Topic, rows: list[tuple[Any, ...]], places: Mapping[int, PlacedPage], domain: Domains
+) -> list[tuple[Any, ...]]:
+    """Returns the first of these pages, not too many bytes, with their events from the topic."""
+    taken: list[tuple[Any, ...]] = []
+    wanted: list[PlacedPage] = []
+    size = 0
+    for row in rows:
+        if _is_among(row[2], domain):
+            place = places.get(row[0])
+            if place is None:
+                break  # removed meanwhile
+            size += place.size
+            if wanted and size > _FETCH_BYTES:
+                break
+            wanted.append(place)
+        taken.append(row)
+    whole = {page.first: (page.keys, page.events, page.attributes) for page in fetched(topic, wanted)}
+    return [(*row[:6], *whole.get(row[0], row[6:])) for row in taken]
 
 
 def _listed(domain: Domains) -> str | None:
