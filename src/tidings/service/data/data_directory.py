@@ -238,7 +238,8 @@ def replace_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """Write JSON in one step; with `durable`, it is on the disk when this returns."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with beside.open("w", encoding="utf-8") as file:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(value, file, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             file.write("\n")
             if durable:
@@ -285,14 +286,7 @@ def check_format(directory: Path) -> bool:
 
 def write_format(directory: Path) -> None:
     """Write the formats of a new directory, durably. Two processes that do so at once write the same."""
-    beside = directory / f".{FORMAT_FILE}.{secrets.token_hex(4)}"
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"made_by": _THIS, **FORMATS}, file, indent=1)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(directory / FORMAT_FILE)
-    sync_directory(directory)
+    replace_json(directory / FORMAT_FILE, {"made_by": _THIS, **FORMATS}, durable=True)
 
 
 def _names(directory: Path) -> list[str]:
