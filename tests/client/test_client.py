@@ -343,6 +343,24 @@ def test_an_odd_id_stays_one_part_of_the_path(client: AnyClient, service: FakeSe
         client("delete", "..")
 
 
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("publish", ("quotes", {"price": 1})),
+        ("subscribe", ("quotes", "TRUE")),
+        ("replace_subscription", ("mine", "quotes", "TRUE")),
+        ("change", ("mine",)),
+        ("backtest", ("quotes", "TRUE")),
+    ],
+)
+def test_an_unknown_option_is_an_error_before_anything_is_sent(
+    client: AnyClient, service: FakeService, method: str, arguments: tuple[Any, ...]
+) -> None:
+    with pytest.raises(TypeError, match="unexpected option 'modus'"):
+        client(method, *arguments, modus="pull")
+    assert service.requests == []
+
+
 def test_pulling_and_acknowledging(client: AnyClient, service: FakeService) -> None:
     client("subscribe", "quotes", "TRUE", id="mine")
     client("publish_many", "quotes", [{"price": number} for number in range(5)])

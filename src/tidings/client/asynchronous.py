@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
 
@@ -15,14 +14,14 @@ from tidings.client import calls, responses
 from tidings.client.calls import (
     BATCH_BYTES,
     BATCH_EVENTS,
-    KEEP,
+    BacktestOptions,
     DomainForm,
     Event,
-    Expiry,
-    Keep,
-    Mode,
-    Selection,
-    Start,
+    EventFields,
+    NewSubscriptionOptions,
+    SubscriptionOptions,
+    SubscriptionPatch,
+    SubscriptionQuery,
 )
 from tidings.client.connection_settings import ConnectionSettings, Retries
 from tidings.client.flows import Flow, Flows, Give, LostResponse, Open, Read, SendCall, Sleep, Step
@@ -73,11 +72,7 @@ class AsyncClient:
 
     # ------------------------------------------------------------------ events
 
-    async def publish(
-        self, domain: str, event: Event, *, source: str | None = None, id: str | None = None, type: str | None = None,
-        subject: str | None = None, time: dt.datetime | str | None = None,
-    ) -> int:  # fmt: skip
-        fields = {"source": source, "id": id, "type": type, "subject": subject, "time": time}
+    async def publish(self, domain: str, event: Event, **fields: Unpack[EventFields]) -> int:
         return await self._run(self._flows.publish(domain, event, **fields))
 
     async def publish_many(
@@ -96,46 +91,26 @@ class AsyncClient:
     # ------------------------------------------------------------------ subscriptions
 
     async def subscribe(
-        self, domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
-        secret: str | None = None, start: Start = "latest", expires: Expiry = None,
-        labels: Mapping[str, str] | None = None, paused: bool = False, select: Selection = "document",
-    ) -> responses.SubscriptionState:  # fmt: skip
-        body = calls.subscription_body(
-            domain, filter, id=id, mode=mode, url=url, secret=secret, start=start, expires=expires, labels=labels,
-            paused=paused, select=select,
-        )  # fmt: skip
+        self, domain: str, filter: str, **options: Unpack[NewSubscriptionOptions]
+    ) -> responses.SubscriptionState:
+        body = calls.subscription_body(domain, filter, **options)
         return await self._run(self._flows.ask(calls.create(body)))
 
     async def replace_subscription(
-        self, id: str, domain: str, filter: str, *, mode: Mode = "pull", url: str | None = None,
-        secret: str | None = None, expires: Expiry = None, labels: Mapping[str, str] | None = None,
-        paused: bool = False, select: Selection = "document",
-    ) -> responses.SubscriptionState:  # fmt: skip
-        body = calls.subscription_body(
-            domain, filter, mode=mode, url=url, secret=secret, expires=expires, labels=labels, paused=paused,
-            select=select,
-        )  # fmt: skip
+        self, id: str, domain: str, filter: str, **options: Unpack[SubscriptionOptions]
+    ) -> responses.SubscriptionState:
+        calls.check_names(options, SubscriptionOptions)
+        body = calls.subscription_body(domain, filter, **options)
         return await self._run(self._flows.ask(calls.replace(id, body)))
 
     async def subscription(self, id: str) -> responses.SubscriptionState:
         return await self._run(self._flows.ask(calls.subscription(id)))
 
-    def subscriptions(
-        self, *, domain: str | None = None, label: str | None = None, search: str | None = None,
-        state: str | None = None,
-    ) -> AsyncIterator[responses.SubscriptionState]:  # fmt: skip
-        return self._each(self._flows.subscriptions(domain=domain, label=label, search=search, state=state))
+    def subscriptions(self, **wanted: Unpack[SubscriptionQuery]) -> AsyncIterator[responses.SubscriptionState]:
+        return self._each(self._flows.subscriptions(**wanted))
 
-    async def change(
-        self, id: str, *, filter: str | None = None, paused: bool | None = None, expires: Expiry | Keep = KEEP,
-        labels: Mapping[str, str | None] | None = None, mode: Mode | None = None, url: str | None = None,
-        secret: str | None = None, select: Selection | None = None,
-    ) -> responses.SubscriptionState:  # fmt: skip
-        delivery = None if mode is None else calls.delivery_body(mode, url, secret)
-        call = calls.change(
-            id, filter=filter, delivery=delivery, paused=paused, expires=expires, labels=labels, select=select
-        )
-        return await self._run(self._flows.ask(call))
+    async def change(self, id: str, **changes: Unpack[SubscriptionPatch]) -> responses.SubscriptionState:
+        return await self._run(self._flows.ask(calls.change(id, **changes)))
 
     async def pause(self, id: str) -> responses.SubscriptionState:
         return await self.change(id, paused=True)
@@ -173,12 +148,8 @@ class AsyncClient:
     async def test_filter(self, domain: str, filter: str, event: Event) -> responses.FilterTest:
         return await self._run(self._flows.test_filter(domain, filter, event))
 
-    async def backtest(
-        self, domain: str, filter: str, *, start: int | dt.datetime | None = None,
-        end: int | dt.datetime | None = None, compare: str | None = None,
-    ) -> responses.BacktestResult:  # fmt: skip
-        call = calls.backtest(domain, filter, start=start, end=end, compare=compare)
-        return await self._run(self._flows.backtest(call))
+    async def backtest(self, domain: str, filter: str, **options: Unpack[BacktestOptions]) -> responses.BacktestResult:
+        return await self._run(self._flows.backtest(calls.backtest(domain, filter, **options)))
 
     async def health(self) -> responses.Health:
         return await self._run(self._flows.ask(calls.health()))

@@ -13,14 +13,13 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 from tidings.client import responses
 from tidings.client.responses import Response
-from tidings.errors import EventError
+from tidings.errors import EventError, did_you_mean
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event_json import texts_of
 from tidings.model.event_values import kind_of
@@ -46,13 +45,64 @@ Event = Mapping[str, Any]
 Batch = tuple[int, bytes]  # how many events, and the body
 
 
-class Keep(Enum):
-    """Stands for a field that a change leaves as it is, where None says to remove it."""
+class EventFields(TypedDict, total=False):
+    """What CloudEvents says of an event; without a source and an id it is given them."""
 
-    KEEP = "keep"
+    source: str | None
+    id: str | None
+    type: str | None
+    subject: str | None
+    time: dt.datetime | str | None
 
 
-KEEP = Keep.KEEP
+class SubscriptionOptions(TypedDict, total=False):
+    """What a subscription can have besides its domain and filter."""
+
+    mode: Mode  # how it is delivered, by default "pull"
+    url: str | None  # of a webhook
+    secret: str | None  # that a webhook is signed with; made up if it is not given
+    expires: Expiry  # a time, or how long from now
+    labels: Mapping[str, str] | None
+    paused: bool
+    select: Selection  # the event, or the nodes of its XML that the filter's paths select
+
+
+class NewSubscriptionOptions(SubscriptionOptions, total=False):
+    id: str | None  # made up if it is not given
+    start: Start  # where in the past to begin, by default "latest"
+
+
+class SubscriptionPatch(TypedDict, total=False):
+    """What of a subscription to change; what is not given stays."""
+
+    filter: str | None
+    mode: Mode | None
+    url: str | None
+    secret: str | None
+    paused: bool | None
+    expires: Expiry  # None removes it
+    labels: Mapping[str, str | None] | None  # a label of None is removed
+    select: Selection | None
+
+
+class SubscriptionQuery(TypedDict, total=False):
+    domain: str | None
+    label: str | None  # "key" or "key=value"
+    search: str | None  # a part of the filter or id
+    state: str | None
+
+
+class BacktestOptions(TypedDict, total=False):
+    start: int | dt.datetime | None  # a position or a time
+    end: int | dt.datetime | None
+    compare: str | None  # the id of a subscription
+
+
+def check_names(options: Mapping[str, Any], form: Any) -> None:
+    """Raise TypeError for an unknown option, as a call with an unknown keyword does."""
+    known: frozenset[str] = form.__optional_keys__
+    for name in options.keys() - known:
+        raise TypeError(f"unexpected option '{name}'; {did_you_mean(name, known)}")
 
 
 @dataclass(frozen=True)
@@ -175,23 +225,21 @@ def new_secret() -> str:
     return "whsec_" + base64.b64encode(os.urandom(32)).decode()
 
 
-def subscription_body(
-    domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
-    secret: str | None = None, start: Start = "latest", expires: Expiry = None,
-    labels: Mapping[str, str] | None = None, paused: bool = False, select: Selection = "document",
-) -> dict[str, Any]:  # fmt: skip
-    body: dict[str, Any] = {"domain": domain, "filter": filter, "delivery": delivery_body(mode, url, secret)}
-    if id is not None:
-        body["id"] = id
-    if start != "latest":
+def subscription_body(domain: str, filter: str, **options: Unpack[NewSubscriptionOptions]) -> dict[str, Any]:
+    check_names(options, NewSubscriptionOptions)
+    delivery = delivery_body(options.get("mode", "pull"), options.get("url"), options.get("secret"))
+    body: dict[str, Any] = {"domain": domain, "filter": filter, "delivery": delivery}
+    if (id_ := options.get("id")) is not None:
+        body["id"] = id_
+    if (start := options.get("start", "latest")) != "latest":
         body["start"] = _start(start)
-    if expires is not None:
+    if (expires := options.get("expires")) is not None:
         body["expires"] = _expiry(expires)
-    if labels:
+    if labels := options.get("labels"):
         body["labels"] = dict(labels)
-    if paused:
+    if options.get("paused"):
         body["paused"] = True
-    if select != "document":
+    if (select := options.get("select", "document")) != "document":
         body["select"] = select
     return body
 
@@ -225,17 +273,16 @@ def subscription(id: str) -> ServiceCall[responses.SubscriptionState]:
     return ServiceCall("GET", _subscription(id), responses.read_subscription)
 
 
-def change(
-    id: str, *, filter: str | None = None, delivery: dict[str, str] | None = None, paused: bool | None = None,
-    expires: Expiry | Keep = KEEP, labels: Mapping[str, str | None] | None = None, select: Selection | None = None,
-) -> ServiceCall[responses.SubscriptionState]:  # fmt: skip
-    given: dict[str, Any] = {"filter": filter, "delivery": delivery, "paused": paused, "labels": labels}
-    given["select"] = select
-    patch = {key: value for key, value in given.items() if value is not None}
-    if not isinstance(expires, Keep):
-        patch["expires"] = None if expires is None else _expiry(expires)
+def change(id: str, **changes: Unpack[SubscriptionPatch]) -> ServiceCall[responses.SubscriptionState]:
+    check_names(changes, SubscriptionPatch)
+    given = {name: changes.get(name) for name in ("filter", "paused", "labels", "select")}
+    patch: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if (mode := changes.get("mode")) is not None:
+        patch["delivery"] = delivery_body(mode, changes.get("url"), changes.get("secret"))
+    if "expires" in changes:
+        patch["expires"] = None if (expires := changes["expires"]) is None else _expiry(expires)
     if not patch:
-        raise ValueError("a change changes something: give filter, select, delivery, paused, expires or labels")
+        raise ValueError("a change changes something: give filter, select, mode, paused, expires or labels")
     return ServiceCall(
         "PATCH", _subscription(id), responses.read_subscription, body=_json(patch), content_type=MERGE_PATCH
     )
@@ -245,8 +292,11 @@ def delete(id: str) -> ServiceCall[None]:
     return ServiceCall("DELETE", _subscription(id), responses.read_nothing, done_already=404)
 
 
-def page_of_subscriptions(after: str | None, limit: int, **wanted: str | None) -> ServiceCall[dict[str, Any]]:
-    query = {key: value for key, value in wanted.items() if value is not None} | {"limit": str(limit)}
+def page_of_subscriptions(
+    after: str | None, limit: int, **wanted: Unpack[SubscriptionQuery]
+) -> ServiceCall[dict[str, Any]]:
+    check_names(wanted, SubscriptionQuery)
+    query = {key: str(value) for key, value in wanted.items() if value is not None} | {"limit": str(limit)}
     return ServiceCall("GET", "/v1/subscriptions", lambda response: response.json, query=query | _after(after))
 
 
@@ -293,14 +343,13 @@ def test_filter(domain: str, filter: str, body: str) -> ServiceCall[responses.Fi
     )
 
 
-def backtest(
-    domain: str, filter: str, *, start: int | dt.datetime | None, end: int | dt.datetime | None, compare: str | None
-) -> ServiceCall[Response]:
+def backtest(domain: str, filter: str, **options: Unpack[BacktestOptions]) -> ServiceCall[Response]:
+    check_names(options, BacktestOptions)
     body: dict[str, Any] = {"domain": domain, "filter": filter}
-    for name, place in (("from", start), ("to", end)):
+    for name, place in (("from", options.get("start")), ("to", options.get("end"))):
         if place is not None:
             body[name] = timestamp(place) if isinstance(place, dt.datetime) else place
-    if compare is not None:
+    if (compare := options.get("compare")) is not None:
         body["compare"] = compare
     return ServiceCall("POST", "/v1/filters:backtest", lambda response: response, body=_json(body), seconds=30.0)
 

@@ -10,10 +10,19 @@ import random
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from tidings.client import calls, responses
-from tidings.client.calls import Batch, Event, ServiceCall, batches, one_body
+from tidings.client.calls import (
+    Batch,
+    Event,
+    EventFields,
+    ServiceCall,
+    SubscriptionQuery,
+    batches,
+    check_names,
+    one_body,
+)
 from tidings.client.connection_settings import BUSY, Retries
 from tidings.client.responses import Notification, Response, ServiceError, UnreachableError
 from tidings.client.server_sent import ServerSent, ServerSentParser
@@ -111,7 +120,8 @@ class Flows:
 
     # ------------------------------------------------------------------ publishing
 
-    def publish(self, domain: str, event: Event, **fields: Any) -> Flow[int]:
+    def publish(self, domain: str, event: Event, **fields: Unpack[EventFields]) -> Flow[int]:
+        check_names(fields, EventFields)
         body = one_body(self._sourced(event), domain=domain, **fields)
         positions = yield from self.ask(calls.publish(domain, body, many=False))
         return positions[0]
@@ -153,7 +163,7 @@ class Flows:
 
     # ------------------------------------------------------------------ lists
 
-    def subscriptions(self, **wanted: str | None) -> Flow[None]:
+    def subscriptions(self, **wanted: Unpack[SubscriptionQuery]) -> Flow[None]:
         yield from self._pages(
             lambda after: calls.page_of_subscriptions(after, PAGE, **wanted), "subscriptions", responses.subscription_of
         )

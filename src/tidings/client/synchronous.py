@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
 
@@ -15,14 +14,14 @@ from tidings.client import calls, responses
 from tidings.client.calls import (
     BATCH_BYTES,
     BATCH_EVENTS,
-    KEEP,
+    BacktestOptions,
     DomainForm,
     Event,
-    Expiry,
-    Keep,
-    Mode,
-    Selection,
-    Start,
+    EventFields,
+    NewSubscriptionOptions,
+    SubscriptionOptions,
+    SubscriptionPatch,
+    SubscriptionQuery,
 )
 from tidings.client.connection_settings import ConnectionSettings, Retries
 from tidings.client.flows import Flow, Flows, Give, LostResponse, Open, Read, SendCall, Sleep, Step
@@ -80,15 +79,12 @@ class Client:
 
     # ------------------------------------------------------------------ events
 
-    def publish(
-        self, domain: str, event: Event, *, source: str | None = None, id: str | None = None, type: str | None = None,
-        subject: str | None = None, time: dt.datetime | str | None = None,
-    ) -> int:  # fmt: skip
+    def publish(self, domain: str, event: Event, **fields: Unpack[EventFields]) -> int:
         """Publish one event, a record or a CloudEvent, and return its position in the log.
 
-        An event without a source and an id is given them, so that it is there once however often it is sent.
+        Options: `source`, `id`, `type`, `subject` and `time`, as CloudEvents has them. An event without a source and an
+        id is given them, so that it is stored once however often it is sent.
         """
-        fields = {"source": source, "id": id, "type": type, "subject": subject, "time": time}
         return self._run(self._flows.publish(domain, event, **fields))
 
     def publish_many(
@@ -110,55 +106,39 @@ class Client:
     # ------------------------------------------------------------------ subscriptions
 
     def subscribe(
-        self, domain: str, filter: str, *, id: str | None = None, mode: Mode = "pull", url: str | None = None,
-        secret: str | None = None, start: Start = "latest", expires: Expiry = None,
-        labels: Mapping[str, str] | None = None, paused: bool = False, select: Selection = "document",
-    ) -> responses.SubscriptionState:  # fmt: skip
+        self, domain: str, filter: str, **options: Unpack[NewSubscriptionOptions]
+    ) -> responses.SubscriptionState:
         """Subscribe to the events that satisfy a filter. Every event published after this returned is covered.
 
-        `start` is where in the past to begin: "earliest", a position or a time. `expires` ends the subscription:
-        a time, or how long from now. With `select="nodes"` what the filter's paths over XML select is delivered,
-        and not the event.
+        Options: `id`, `mode` ("pull", "sse" or "webhook"), `url` and `secret` of a webhook, `start` (where in the past
+        to begin: "earliest", a position or a time), `expires` (a time, or how long from now), `labels`, `paused`, and
+        `select="nodes"`, which delivers what the filter's paths over XML select, and not the event.
         """
-        body = calls.subscription_body(
-            domain, filter, id=id, mode=mode, url=url, secret=secret, start=start, expires=expires, labels=labels,
-            paused=paused, select=select,
-        )  # fmt: skip
+        body = calls.subscription_body(domain, filter, **options)
         return self._run(self._flows.ask(calls.create(body)))
 
     def replace_subscription(
-        self, id: str, domain: str, filter: str, *, mode: Mode = "pull", url: str | None = None,
-        secret: str | None = None, expires: Expiry = None, labels: Mapping[str, str] | None = None,
-        paused: bool = False, select: Selection = "document",
-    ) -> responses.SubscriptionState:  # fmt: skip
+        self, id: str, domain: str, filter: str, **options: Unpack[SubscriptionOptions]
+    ) -> responses.SubscriptionState:
         """Create the subscription, or replace the one with this id."""
-        body = calls.subscription_body(
-            domain, filter, mode=mode, url=url, secret=secret, expires=expires, labels=labels, paused=paused,
-            select=select,
-        )  # fmt: skip
+        calls.check_names(options, SubscriptionOptions)
+        body = calls.subscription_body(domain, filter, **options)
         return self._run(self._flows.ask(calls.replace(id, body)))
 
     def subscription(self, id: str) -> responses.SubscriptionState:
         return self._run(self._flows.ask(calls.subscription(id)))
 
-    def subscriptions(
-        self, *, domain: str | None = None, label: str | None = None, search: str | None = None,
-        state: str | None = None,
-    ) -> Iterator[responses.SubscriptionState]:  # fmt: skip
-        """Yields subscriptions, page by page; `label` is "key" or "key=value", `search` a part of the filter or id."""
-        return self._each(self._flows.subscriptions(domain=domain, label=label, search=search, state=state))
+    def subscriptions(self, **wanted: Unpack[SubscriptionQuery]) -> Iterator[responses.SubscriptionState]:
+        """Yields subscriptions, page by page, by `domain`, `label` ("key" or "key=value"), `search` and `state`."""
+        return self._each(self._flows.subscriptions(**wanted))
 
-    def change(
-        self, id: str, *, filter: str | None = None, paused: bool | None = None, expires: Expiry | Keep = KEEP,
-        labels: Mapping[str, str | None] | None = None, mode: Mode | None = None, url: str | None = None,
-        secret: str | None = None, select: Selection | None = None,
-    ) -> responses.SubscriptionState:  # fmt: skip
-        """Change what is given and keep the rest; a label of None goes, as does an expiry of None."""
-        delivery = None if mode is None else calls.delivery_body(mode, url, secret)
-        call = calls.change(
-            id, filter=filter, delivery=delivery, paused=paused, expires=expires, labels=labels, select=select
-        )
-        return self._run(self._flows.ask(call))
+    def change(self, id: str, **changes: Unpack[SubscriptionPatch]) -> responses.SubscriptionState:
+        """Change what is given and keep the rest.
+
+        Options: `filter`, `mode` with `url` and `secret`, `paused`, `select`, `labels` and `expires`. A label of None
+        is removed, and so is an expiry of None.
+        """
+        return self._run(self._flows.ask(calls.change(id, **changes)))
 
     def pause(self, id: str) -> responses.SubscriptionState:
         """Stop deliveries; what matches meanwhile waits."""
@@ -213,13 +193,12 @@ class Client:
         """Returns whether an event matches a filter, and why."""
         return self._run(self._flows.test_filter(domain, filter, event))
 
-    def backtest(
-        self, domain: str, filter: str, *, start: int | dt.datetime | None = None,
-        end: int | dt.datetime | None = None, compare: str | None = None,
-    ) -> responses.BacktestResult:  # fmt: skip
-        """Returns what a filter would have delivered from the log, and how that differs from a subscription."""
-        call = calls.backtest(domain, filter, start=start, end=end, compare=compare)
-        return self._run(self._flows.backtest(call))
+    def backtest(self, domain: str, filter: str, **options: Unpack[BacktestOptions]) -> responses.BacktestResult:
+        """Returns what a filter would have delivered from the log, and how that differs from a subscription.
+
+        Options: `start` and `end`, positions or times, and `compare`, the id of a subscription.
+        """
+        return self._run(self._flows.backtest(calls.backtest(domain, filter, **options)))
 
     def health(self) -> responses.Health:
         return self._run(self._flows.ask(calls.health()))
