@@ -1,6 +1,6 @@
 """Plays a plan and judges it: no law broken, and every delivery the oracle's.
 
-sound      whoever is told of an event subscribed to it, at the node that tells, and is told once
+sound      a subscription that is notified asked for the event, at the node that delivers it, and is notified once
 complete   a probe reaches every subscription that it satisfies, was in place, and whose node is still there
 """
 

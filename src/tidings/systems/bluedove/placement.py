@@ -7,7 +7,7 @@ subscriptions that the event may satisfy there: an event goes to one of them, th
 A subscription that overlaps many segments of a dimension would be copied to all of them. It is held
 by groups of neighbouring segments instead, of the least size of which it overlaps few, or for the
 whole dimension (the paper's future work: "hierarchical partitioning for wide ranges"); what is
-that wide in every dimension is held once for all. Whoever has an event consults its segment, the
+that wide in every dimension is held once for all. An event consults its segment, the
 groups around it and what is held for all, on the spot.
 
 channels   for each dimension its segments, its groups of each size, the whole of it; then the catch-all's

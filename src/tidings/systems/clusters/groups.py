@@ -1,4 +1,4 @@
-"""Making clusters anew, where that pays (Casalicchio et al., section 4.2): MGC.
+"""Making clusters again, where that pays (Casalicchio et al., section 4.2): MGC.
 
     γI · ΔFN(I) + K · γR + γW · waste < c
 
@@ -34,7 +34,7 @@ class Prices:
 
     inefficiency: float = 1.0  # γI, of a false negative
     reorganising: float = 1.0  # γR, of a group
-    waste: float = 0.0  # γW, of an event that reaches a subscription in vain
+    waste: float = 0.0  # γW, of an event that reaches a subscription that it does not match
     gain: float = 0.0  # c
 
 
@@ -96,9 +96,9 @@ def reorganised(
     method: Method = "kmeans",
     tries: int = TRIES,
 ) -> View | None:
-    """MGC: clusters made anew, with fewer of them each time that the test fails; None where none of them pays."""
+    """Makes clusters again (MGC), with fewer of them each time that the test fails; None if none of them pays."""
     if statistics.events is None:
-        raise PlacementError("clusters are made anew by what became of the last events; give statistics with events")
+        raise PlacementError("clusters are made again by what became of the last events; give statistics with events")
     events, filters = statistics.events, statistics.filters
     lost = quality(filters, events, view).false_negatives
     names = [".".join(path) for path in view.paths]

@@ -3,7 +3,7 @@
     Registered   whichever cluster a node may choose for an event, all whom the event could concern are registered in it
 
 That is what makes delivery to one cluster complete. It holds after every message, also while clusters are made and made
-anew: a subscription is in place only when everybody has had time to hear of its clusters, and a new cluster is used
+again: a subscription is in place only when everybody has had time to hear of its clusters, and a new cluster is used
 only when everybody has had time to register in it. At rest, all know the same division.
 """
 

@@ -8,7 +8,7 @@ coordinates too, and what overlaps in truth overlaps in cells.
 
     MGI   a subscription is held in every cluster that it intersects
     MGM   an event goes to one of the clusters that contain it: the one with the fewest subscriptions
-    MGC   clusters are made anew from the subscriptions, where that pays: `tidings.systems.clusters.groups`
+    MGC   clusters are made again from the subscriptions, where that pays: `tidings.systems.clusters.groups`
 
 Any one containing cluster holds all that the event satisfies, if what is held lies within the
 clusters. `strict` sees to that: a subscription that sticks out of every cluster is held everywhere until a

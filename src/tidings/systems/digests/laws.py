@@ -1,8 +1,8 @@
-"""Laws of digests: whoever has a subscription in place is in the tree of each of its digests; without trees, the home
+"""Laws of digests: a node with a subscription in place is in the tree of each of its digests; without trees, the home
 node of each digest keeps the filter.
 
 The first holds after every message. A home node may be another from one moment to the next, and learns what it has to
-keep when it is told again: the lack lasts no longer than that. At rest, nobody keeps what was given up.
+keep when subscribers repeat it: the lack lasts no longer than that. At rest, nobody keeps what was given up.
 """
 
 from __future__ import annotations

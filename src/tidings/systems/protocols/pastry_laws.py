@@ -32,7 +32,7 @@ def pastry_laws(conditions: Conditions) -> list[Law]:
 
 
 def members_of(world: ObservedWorld) -> dict[Id, PastryNode]:
-    """Whoever can be routed through. A node whose contact crashed before it had joined is none of them."""
+    """Returns the nodes that can be routed through: not one whose contact crashed before it had joined."""
     return {id: node for id, node in world.nodes.items() if isinstance(node, PastryNode) and node.is_member}
 
 
@@ -129,7 +129,7 @@ def _following(own: Id, members: Iterable[Id], mask: int) -> Id:
 
 
 def _gone(members: dict[Id, PastryNode]) -> dict[Hashable, str]:
-    """By who is gone, whoever has it: it must not go around from one to the next."""
+    """Returns flaws by the node that is gone, not by who has it: it must not go around from one to the next."""
     return {
         leaf: f"node {id} has the leaf {leaf}, which is gone"
         for id, node in members.items()
