@@ -13,8 +13,7 @@ from tidings.systems.clusters.node import ClusterNode
 from tidings.systems.clusters.space import CellBox, Cluster, ClusterDivision
 from tidings.systems.overlay import AtRest, Conditions, Law, ObservedWorld, Violation
 from tidings.systems.protocols.effects import Id
-from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest
-from tidings.systems.protocols.scribe_laws import scribe_laws
+from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest, scribe_laws
 
 Routing = tuple[ClusterDivision, tuple[Cluster, ...]]
 Holding = tuple[tuple[tuple[CellBox, ...], ...], frozenset[Id]]

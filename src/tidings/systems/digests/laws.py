@@ -12,8 +12,14 @@ from collections.abc import Hashable
 from tidings.systems.digests.node import DigestNode
 from tidings.systems.overlay import NEVER, AtRest, Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
-from tidings.systems.protocols.pastry_laws import closest, leaf_sets_at_rest, members_of, pastry_laws
-from tidings.systems.protocols.scribe_laws import scribe_laws, trees_at_rest
+from tidings.systems.protocols.pastry_laws import (
+    closest,
+    leaf_sets_at_rest,
+    members_of,
+    pastry_laws,
+    scribe_laws,
+    trees_at_rest,
+)
 
 HOME_MS = 12_000  # subscribers tell home nodes every 5 s, and may find out at the second try that one is gone
 
