@@ -25,7 +25,7 @@ from tidings.model.domain import Domain, load_domains
 if TYPE_CHECKING:
     from tidings.systems.protocols.process import NodeProcess
 
-MAX_LINE = 2 << 20  # bytes of a wish: any event that is taken fits, however it is written
+MAX_LINE = 2 << 20  # bytes of a request: any event that is taken fits, however it is written
 READ = 1 << 16  # bytes at a time
 MAX_UNREAD = 64 << 20  # bytes that wait for the client to read them
 LAST_LINES_S = 2.0  # for them to be read when the node ends
@@ -65,10 +65,10 @@ def node(
 ) -> None:
     """Run one node of a published system as a process.
 
-    It reads commands from its input and writes what happens, one JSON object a line.
+    It reads requests from its input and writes what happens, one JSON object a line.
 
-    Start one, then others that join it; type wishes into any. SIGTERM or Ctrl-C hands over and leaves.
-    Nodes trust whoever can reach them: listen on addresses that only they can reach.
+    Start one, then others that join it; type requests into any. SIGTERM or Ctrl-C hands over and leaves.
+    Nodes trust everything that can reach them: listen on addresses that only nodes can reach.
 
     \b
       tidings node --system bluedove --domain stocks.toml --listen 127.0.0.1:7000
@@ -86,7 +86,7 @@ def node(
       {"publish": "<rss><channel>…</channel></rss>"}
 
     \b
-    A file with several domains makes a network of each; wishes then say "domain": "stocks".
+    A file with several domains makes a network of each; requests then say "domain": "stocks".
     """
     logging.basicConfig(format="tidings: %(message)s", level=logging.WARNING)
     asyncio.run(_run(system, _domains(system, domain), listen, join, log, queued, pace))
@@ -153,7 +153,7 @@ async def _run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     process.start(contact)
-    threading.Thread(target=_read_wishes, args=(loop, process.on_line, tell), daemon=True).start()
+    threading.Thread(target=_read_requests, args=(loop, process.on_line, tell), daemon=True).start()
     complaints = None
     if join is not None:
         complaints = loop.create_task(_complain_until(ready, system, join, PATIENCE_S * pace))
@@ -178,15 +178,15 @@ async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s:
             )
 
 
-def _read_wishes(loop: asyncio.AbstractEventLoop, wish: Callable[[str], None], tell: Tell) -> None:
+def _read_requests(loop: asyncio.AbstractEventLoop, request: Callable[[str], None], tell: Tell) -> None:
     """Lines of the input, whatever it is, until it ends; a node without a client goes on all the same."""
     taken = threading.Event()
 
     def take(line: bytes) -> None:
         if len(line) > MAX_LINE:
-            tell({"error": f"a wish has more than {MAX_LINE:,} bytes; it is left out"})
+            tell({"error": f"a request has more than {MAX_LINE:,} bytes; it is left out"})
         else:
-            wish(line.decode("utf-8", "replace"))
+            request(line.decode("utf-8", "replace"))
         taken.set()
 
     with contextlib.suppress(RuntimeError):  # the loop has ended

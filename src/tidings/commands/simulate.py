@@ -189,7 +189,7 @@ def _play_many(plans: list[Scenario], jobs: int) -> Iterator[RunOutcome]:
 
 
 def _report(outcomes: list[RunOutcome]) -> None:
-    from tidings.simulator.shrink import explain, shrink
+    from tidings.simulator.run import explain, shrink
 
     failed = [outcome for outcome in outcomes if outcome.violation is not None]
     Console().print(_summary(outcomes))

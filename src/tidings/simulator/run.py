@@ -1,13 +1,13 @@
 """Plays a plan and judges it: no law broken, and every delivery the oracle's.
 
-sound      whoever is told of an event subscribed to it, at the node that tells, and is told once
+sound      a subscription that is notified asked for the event, at the node that delivers it, and is notified once
 complete   a probe reaches every subscription that it satisfies, was in place, and whose node is still there
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import Random
 from time import perf_counter
@@ -253,3 +253,43 @@ def _ground_of(system: str) -> Any:
 
 def play(plan: Scenario, *, trace: Trace | None = None) -> RunOutcome:
     return Run(plan, trace=trace).play()
+
+
+MAX_RUNS = 120
+
+
+def shrink(plan: Scenario, violation: Violation, *, max_runs: int = MAX_RUNS) -> tuple[Scenario, Violation]:
+    """The plan with only those steps that the failure seems to need, and how it fails; so many further runs at most."""
+    runs = 0
+
+    def fails(keep: list[int]) -> bool:
+        nonlocal runs, violation
+        runs += 1
+        found = play(replace(plan, keep=tuple(keep))).violation
+        if found is None or found.law != violation.law:
+            return False
+        violation = found
+        return True
+
+    kept = list(plan.keep) if plan.keep is not None else list(range(len(schedule(plan))))
+    size = max(1, len(kept) // 2)
+    while runs < max_runs:
+        removed = False
+        at = 0
+        while at < len(kept) and runs < max_runs:
+            fewer = kept[:at] + kept[at + size :]
+            if fails(fewer):
+                kept, removed = fewer, True
+            else:
+                at += size
+        if not removed and size == 1:
+            break
+        size = size if removed and size == 1 else max(1, size // 2)
+    return replace(plan, keep=tuple(kept)), violation
+
+
+def explain(plan: Scenario, violation: Violation) -> str:
+    """What failed, the command that replays it, and the schedule that was left of it."""
+    steps: tuple[ScheduledStep, ...] = schedule(plan)
+    lines = [f"{violation.law} is broken: {violation.what}", "", f"  {plan.command}", ""]
+    return "\n".join([*lines, *(f"  {step}" for step in steps)])

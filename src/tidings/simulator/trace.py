@@ -33,7 +33,7 @@ class TraceError(TidingsError):
 
 
 class Trace:
-    """Hands every line to `write`; `digest` tells two traces apart without keeping them."""
+    """Hands every line to `write`; `digest` distinguishes two traces without keeping them."""
 
     def __init__(self, write: Callable[[str], Any] | None = None) -> None:
         self._write = write

@@ -1,4 +1,4 @@
-"""Which file a copy is in, and which files an event consults where: keys, as whoever runs a View stores them.
+"""Which file a copy is in, and which files an event consults where: keys, as they are stored.
 
 A *shard* is what one owner holds of one channel, or what every owner holds at one key. A subscription is
 in a shard once, however many of its keys lead there, and an event consults it once. An event has one key in a

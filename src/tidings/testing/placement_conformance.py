@@ -52,18 +52,18 @@ class _Given:
         return f"\n  case: {self.name}\n  filter: {self.texts[subscription]}\n  event: {self.rows[event]}"
 
 
-def check_placement(placement: str | Placement, *, cases: int = 10, partitions: int = 4, **wishes: Any) -> None:
+def check_placement(placement: str | Placement, *, cases: int = 10, partitions: int = 4, **options: Any) -> None:
     """Raise `NonConformance` unless the placement keeps every law; `cases` is how many are made up."""
     tried = placement_named(placement) if isinstance(placement, str) else placement
     for given in _cases(cases):
-        view = tried.adapt(given.statistics, partitions=partitions, **wishes)
+        view = tried.adapt(given.statistics, partitions=partitions, **options)
         placed, routed = tried.place(given.filters, view), tried.route(given.events, view)
         _well_formed(given, view, placed, routed)
         _rendezvous(given, view, placed, routed)
         _equal_to_the_oracle(given, view, placed, routed)
         _unsubscribed(tried, given, view, placed)
         _written_and_read(tried, given, view, placed, routed)
-        _view_changed(tried, given, view, partitions, wishes)
+        _view_changed(tried, given, view, partitions, options)
 
 
 # ---------------------------------------------------------------------- laws
@@ -126,7 +126,7 @@ def _equal_to_the_oracle(given: _Given, view: Any, placed: Placed, routed: Route
 
 
 def _unsubscribed(tried: Placement, given: _Given, view: Any, placed: Placed) -> None:
-    """Where a subscription is held follows from itself: whoever knows it can remove all of it."""
+    """Where a subscription is held follows from itself: knowing it is enough to remove all of it."""
     if not given.texts:
         return
     left = Counter(zip(placed.subscriptions.tolist(), placed.keys.tolist(), strict=True))
@@ -154,10 +154,10 @@ def _written_and_read(tried: Placement, given: _Given, view: Any, placed: Placed
         raise NonConformance(f"a View that is written and read places and routes as before\n  case: {given.name}")
 
 
-def _view_changed(tried: Placement, given: _Given, old: Any, partitions: int, wishes: dict[str, Any]) -> None:
+def _view_changed(tried: Placement, given: _Given, old: Any, partitions: int, options: dict[str, Any]) -> None:
     """Register under old and new, switch, drain, drop: at no time does an event miss or repeat a match."""
     all_of_it = statistics_of(given.filters, given.events)
-    new = tried.adapt(all_of_it, partitions=partitions + 1, epoch=old.epoch + 1, **wishes)
+    new = tried.adapt(all_of_it, partitions=partitions + 1, epoch=old.epoch + 1, **options)
     if new.epoch <= old.epoch:
         raise NonConformance(f"a View that follows another has a later epoch: {new.epoch} follows {old.epoch}")
     registered: dict[int, Placed] = {old.epoch: tried.place(given.filters, old)}

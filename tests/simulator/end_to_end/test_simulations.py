@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidings.simulator.run import play
+from tidings.simulator.run import explain, play, shrink
 from tidings.simulator.scenario import Scenario, troubled
-from tidings.simulator.shrink import explain, shrink
 from tidings.systems.overlay import overlays
 
 PART = 15  # seeds in one test; `make simulate-long` plays thousands, of longer schedules

@@ -15,8 +15,7 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
 from tidings.systems import EVERYWHERE, PlacementError, channels_of, meet, place, positions_of, route, statistics_of
 from tidings.systems.bluedove import placement as bluedove
-from tidings.systems.bluedove.elasticity import joined, left
-from tidings.systems.bluedove.placement import Load, View, assigned, costs_of, sizes, with_load
+from tidings.systems.bluedove.placement import Load, View, assigned, costs_of, joined, left, sizes, with_load
 from tidings.systems.geometry.line_positions import edges_at_quantiles, segments_of
 from tidings.testing.workloads import WORKLOADS
 

@@ -23,7 +23,7 @@ from tidings.systems.clusters.clustering import (
     neighbours,
     spanning_tree,
 )
-from tidings.systems.clusters.groups import Prices, quality, reorganised
+from tidings.systems.clusters.placement import Prices, quality, reorganised
 from tidings.systems.geometry.rtree import rtree_of
 
 RESOURCES = Domain(

@@ -90,9 +90,9 @@ class _Process:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
 
-    def write(self, **wish: Any) -> None:
+    def write(self, **request: Any) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(wish) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
 
     def read(self, kind: str) -> str:

@@ -228,14 +228,14 @@ class Trouble:
                 self._throw(node, self._forged(random))
             case "drip" if node.is_there and len(self._open) < 32:
                 self._throw(node, struct.pack(">I", 100_000) + b"x" * random.randrange(1_000), keep=True)
-            case "publish" | "large" if self._takes_wishes(step.node):
+            case "publish" | "large" if self._takes_requests(step.node):
                 self._publish(node, random, random.choice(SIZES) if step.kind == "large" else 0)
-            case "stall" if self._takes_wishes(step.node) and not alone:
+            case "stall" if self._takes_requests(step.node) and not alone:
                 node.signal(signal.SIGSTOP)
                 self._stopped.add(step.node)
             case "wake" if step.node in self._stopped:
                 self._wake(step.node)
-            case "kill" | "leave" if self._takes_wishes(step.node) and not alone:
+            case "kill" | "leave" if self._takes_requests(step.node) and not alone:
                 leaves = step.kind == "leave" and node.is_ready  # before that it may not even have begun
                 status = node.end(signal.SIGTERM if leaves else signal.SIGKILL)
                 if leaves and status != 0:
@@ -245,9 +245,9 @@ class Trouble:
 
     def _members(self) -> list[Process]:
         """Who can let others in. One is left at any time: those that only try to join would wait for each other."""
-        return [node for at, node in enumerate(self.nodes) if self._takes_wishes(at) and node.is_ready]
+        return [node for at, node in enumerate(self.nodes) if self._takes_requests(at) and node.is_ready]
 
-    def _takes_wishes(self, number: int) -> bool:
+    def _takes_requests(self, number: int) -> bool:
         return self.nodes[number].is_there and number not in self._stopped
 
     def _wake(self, number: int) -> None:
@@ -356,7 +356,7 @@ class Trouble:
             wrong = {pair for pair in node.delivered if pair[0] not in node.filters} | (set(node.delivered) - wanted)
             if wrong:
                 raise Failure(f"{node.address} delivered what nobody there asked for: {sorted(wrong)}")
-            if any("are the most" not in error and "a wish has more than" not in error for error in node.errors):
+            if any("are the most" not in error and "a request has more than" not in error for error in node.errors):
                 raise Failure(f"{node.address} refused what is not too large: {node.errors}")
             if node.mib() > node.ready_mib + MAX_GROWN_MIB:
                 raise Failure(f"{node.address} has grown from {node.ready_mib:.0f} to {node.mib():.0f} MiB")

@@ -17,10 +17,9 @@ from tidings.systems.overlay import Violation
 from tidings.systems.protocols.content import Content, GroupKeys
 from tidings.systems.protocols.effects import Effects, Event
 from tidings.systems.protocols.pastry import PastryRoute, PastrySettings, shared_digits
-from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest
+from tidings.systems.protocols.pastry_laws import Trees, leaf_sets_at_rest, trees_at_rest
 from tidings.systems.protocols.ring_ids import ring_distance
 from tidings.systems.protocols.scribe import ScribeNode, ScribeSettings
-from tidings.systems.protocols.scribe_laws import Trees, trees_at_rest
 from tidings.systems.statistics import statistics_of
 
 BITS = 32

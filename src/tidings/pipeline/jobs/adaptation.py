@@ -38,7 +38,7 @@ from tidings.pipeline.build.subscription_table import checked, divided, domain_n
 from tidings.pipeline.job_errors import PipelineError, told_briefly
 from tidings.systems.clusters import placement as clusters
 from tidings.systems.clusters.clustering import boruvka, components, kmeans, neighbours
-from tidings.systems.clusters.groups import Quality, quality
+from tidings.systems.clusters.placement import Quality, quality
 from tidings.systems.geometry.line_positions import Edges, bounds_in, event_places, has_places
 from tidings.systems.interface import PlacementError, View, placement_named, systems
 from tidings.systems.statistics import QUANTILES, Distribution, Statistics

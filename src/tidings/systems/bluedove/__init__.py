@@ -6,8 +6,8 @@ Matchers own segments, dispatchers in front of them place subscriptions and forw
 
 M. Li, F. Ye, M. Kim, H. Chen and H. Lei, "A Scalable and Elastic Publish/Subscribe Service", IPDPS 2011.
 
-placement      segments, groups of them, who owns them, and the candidate that an event goes to
-elasticity     a matcher joins or leaves
+placement      segments, groups of them, who owns them, and the candidate that an event goes to;
+               a matcher joins or leaves
 segment_table  the segments as nodes share them
 matcher_node   a matcher: sets of subscriptions, and segments that change hands
 node           a dispatcher, a matcher, or both

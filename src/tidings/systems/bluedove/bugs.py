@@ -58,7 +58,7 @@ class TakesAtOnce(BlueDoveNode):
 
 
 class BelievesOldNews(BlueDoveNode):
-    """What is told of a member is taken for true, however old it is."""
+    """News of a member are taken for true, however old they are."""
 
     def _learn(self, news: GossipMember, now_ms: int) -> Effects:
         effects = super()._learn(news, now_ms)

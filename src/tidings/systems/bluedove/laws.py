@@ -2,7 +2,7 @@
 
     Tiles          a node's segments tile each dimension, without a gap
     OneOwner       no two nodes match the same part of a dimension
-    HeldByOwners   whoever matches a part holds every subscription in place that overlaps it
+    HeldByOwners   the node that matches a part holds every subscription in place that overlaps it
     VersionsGrow   what a node knows of another never becomes older
     Tombstones     who is marked gone does not come back without a new generation
 
@@ -75,7 +75,7 @@ def _matched_by(node: BlueDoveNode, dimension: int) -> list[Segment]:
 
 
 class HeldByOwners(Law):
-    """What a matcher has to hold is worked out anew when its table has changed, or what is in place; and looked for
+    """What a matcher has to hold is worked out again when its table has changed, or what is in place; and looked for
     after whatever it does."""
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
 Segments change hands in one order: the copies are made, then the table switches, then the old owner trims. While
 copies are under way the old owner takes nothing new for the part in question (dispatchers repeat it), and after the
-switch it sends events on, so that every event finds all that it satisfies. Whoever has a copy from another matcher
-tells its dispatcher, which may have given it up meanwhile. Of a matcher that is convicted the neighbour takes the
+switch it sends events on, so that every event finds all that it satisfies. A matcher that has a copy from another
+notifies its dispatcher, which may have given it up meanwhile. Of a matcher that is convicted the neighbour takes the
 segments, asks everybody for the subscriptions that belong there, and matches nothing in them before all have answered.
 So does a node that crashed, and is back before anybody has noticed.
 """
@@ -282,7 +282,7 @@ class MatcherNode(GossipNode):
         return effects
 
     def _announce(self, edges: tuple[Edge, ...], now_ms: int) -> Effects:
-        """The table has changed: everybody is told, and gossip tells those who were not reached."""
+        """The table has changed: everybody is notified, and gossip brings it to those who were not reached."""
         self.table.merge(edges)
         news: Effects = [Send(id, TableNews(edges)) for id in self.others()]
         return [*news, *self.table_changed(now_ms)]
@@ -315,7 +315,7 @@ class MatcherNode(GossipNode):
         return [*effects, *self.table_changed(now_ms)]
 
     def merge_part(self, edges: tuple[Edge, ...], now_ms: int) -> Effects:
-        """Who has not joined yet is told the whole table when it has: a part alone would have gaps."""
+        """Ignores a part before this node has joined, when it gets the whole table: a part alone would have gaps."""
         return self.merge_table(edges, now_ms) if self.table.edges else []
 
     def _reclaim(self, now_ms: int) -> Effects:

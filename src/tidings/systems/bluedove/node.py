@@ -5,8 +5,8 @@ of the matchers that own its values: the one that should be done first, by one o
 hop from everybody (`tidings.systems.protocols.gossip`). A node can be a dispatcher, a matcher, or both.
 
 An event stays in its dispatcher's log until it is matched and every subscriber has been told; if a matcher fails,
-the next candidate gets it. So nothing is lost by a crash, which is the paper's future work; what is told twice the
-subscriber's dispatcher tells once.
+the next candidate gets it. So nothing is lost by a crash, which is the paper's future work; what comes twice the
+subscriber's dispatcher delivers once.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class BlueDoveNode(MatcherNode):
         return []
 
     def table_changed(self, now_ms: int) -> Effects:
-        """Whoever owns a part now, and has not said that it holds our subscriptions, is sent them."""
+        """Sends our subscriptions to owners of a part that have not said that they hold them."""
         effects: Effects = []
         for subscription, own in self.own.items():
             effects += self._place(subscription, own, now_ms)

@@ -6,9 +6,8 @@ contains it.
 
 E. Casalicchio et al., "Clustering mechanism for content-based system in DHT-based overlay networks".
 
-placement   axes, clusters on them, and who owns them
+placement   axes, clusters on them, who owns them, and when they are worth making again
 clustering  groups of similar boxes
-groups      when clusters are worth making again
 space       boxes and points, one filter or event at a time
 node        a member of the groups, which knows all clusters
 messages    what the nodes say to each other

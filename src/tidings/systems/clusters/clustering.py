@@ -1,7 +1,7 @@
 """Groups of similar boxes: three ways, each an array of labels.
 
 "MST" in Casalicchio et al. is R. Jain's ("The Art of Computer Systems Performance Analysis", section 15.5): the
-two nearest clusters are merged, and their centroid computed anew, until K are left: `merged`. Cutting the
+two nearest clusters are merged, and their centroid computed again, until K are left: `merged`. Cutting the
 K − 1 longest edges of a minimum spanning tree is the other reading, single linkage: `cut`. It
 chains: on uniform data nearly everything ends in one cluster. `kmeans`, over the ends of boxes and not
 their centres alone, is the better one beside them.

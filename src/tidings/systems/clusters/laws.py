@@ -3,7 +3,7 @@
     Registered   whichever cluster a node may choose for an event, all whom the event could concern are registered in it
 
 That is what makes delivery to one cluster complete. It holds after every message, also while clusters are made and made
-anew: a subscription is in place only when everybody has had time to hear of its clusters, and a new cluster is used
+again: a subscription is in place only when everybody has had time to hear of its clusters, and a new cluster is used
 only when everybody has had time to register in it. At rest, all know the same division.
 """
 
@@ -13,8 +13,7 @@ from tidings.systems.clusters.node import ClusterNode
 from tidings.systems.clusters.space import CellBox, Cluster, ClusterDivision
 from tidings.systems.overlay import AtRest, Conditions, Law, ObservedWorld, Violation
 from tidings.systems.protocols.effects import Id
-from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest
-from tidings.systems.protocols.scribe_laws import scribe_laws
+from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest, scribe_laws
 
 Routing = tuple[ClusterDivision, tuple[Cluster, ...]]
 Holding = tuple[tuple[tuple[CellBox, ...], ...], frozenset[Id]]

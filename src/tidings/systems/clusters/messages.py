@@ -10,7 +10,7 @@ from tidings.systems.protocols.scribe import SCRIBE_MESSAGES
 
 
 class Summary(NamedTuple):
-    """What a node tells of itself: its subscriptions' boxes, and how many events it dropped that lay in some."""
+    """What a node publishes of itself: its subscriptions' boxes, and how many events it dropped that lay in some."""
 
     node: Id
     version: int

@@ -4,7 +4,7 @@ Every node knows the clusters, so that it can place subscriptions (MGI) and rout
 is registered in every cluster that it meets, an event is multicast in one that contains it. That one group holds
 all whom the event concerns, if every subscription lies within the clusters and is registered in all that it meets,
 also those made later. So a new cluster, or a new division into clusters (MGC), is a change of view: nodes tell each
-other (`cb_notify`), whoever has a subscription that meets it registers, and publishers use it only when there has
+other (`cb_notify`), nodes with a subscription that meets it register, and publishers use it only when there has
 been time for that; an old division is kept until everybody has changed over.
 
 The paper's primitives: `cb_join` is `start`, where a bootstrap node hands out the clusters; `cb_subscribe` and
@@ -124,7 +124,7 @@ class ClusterNode(ScribeNode):
         return [*kept, Send(self._bootstrap(), AskDivision())]
 
     def _bootstrap(self) -> Id:
-        """The contact, or whoever else is known where it is gone."""
+        """Returns the contact, or another node that is known if the contact is gone."""
         assert self._contact is not None
         known = sorted(self._heard)
         return self._contact if self._contact in known or not known else known[0]
@@ -290,7 +290,7 @@ class ClusterNode(ScribeNode):
         return [Send(id, news) for id in sorted(self._heard)]
 
     def _on_news(self, sender: Id, message: ClusterNews, now_ms: int) -> Effects:
-        if not self._informed:  # only a bootstrap node tells what may be used already
+        if not self._informed:  # only a bootstrap node says what may be used already
             return []
         effects: Effects = []
         for summary in message.summaries:

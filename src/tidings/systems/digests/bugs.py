@@ -12,7 +12,7 @@ from tidings.systems.protocols.scribe import TreeGroup
 
 
 class GoesAnywhere(DigestNode):
-    """A message goes to whoever shares as long a prefix with its key, closer or not."""
+    """A message goes to any node that shares as long a prefix with its key, closer or not."""
 
     def next_hop(self, key: Id, *, excluding: Id | None = None) -> Id | None:
         hop = super().next_hop(key, excluding=excluding)
@@ -32,7 +32,7 @@ class ForgetsTheRing(DigestNode):
 
 
 class NeverAsksBack(DigestNode):
-    """Who is asked for its leaves answers, and does not look whether the other one is a leaf."""
+    """A node that is asked for its leaves replies, and does not look whether the other one is a leaf."""
 
     def _on_ask_leaves(self, sender: Id, message: AskLeaves, now_ms: int) -> Effects:
         effects = super()._on_ask_leaves(sender, message, now_ms)
@@ -40,7 +40,7 @@ class NeverAsksBack(DigestNode):
 
 
 class BelievesHints(DigestNode):
-    """Whoever is named by others is taken for a leaf, without having answered."""
+    """A node that others name is taken for a leaf, without having replied."""
 
     def _hinted(self, known: Sequence[Id], now_ms: int) -> Effects:
         for id in known:
@@ -50,7 +50,7 @@ class BelievesHints(DigestNode):
 
 
 class StaysRoot(DigestNode):
-    """Who was the root of a tree once takes itself for it for ever, whoever is closer now."""
+    """A node that was the root of a tree once takes itself for the root for ever, even if another is closer now."""
 
     def _attach(self, group: Id, known: TreeGroup, now_ms: int) -> Effects:
         is_root = known.rooted and known.parent is None

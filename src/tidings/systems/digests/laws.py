@@ -1,8 +1,8 @@
-"""Laws of digests: whoever has a subscription in place is in the tree of each of its digests; without trees, the home
+"""Laws of digests: a node with a subscription in place is in the tree of each of its digests; without trees, the home
 node of each digest keeps the filter.
 
 The first holds after every message. A home node may be another from one moment to the next, and learns what it has to
-keep when it is told again: the lack lasts no longer than that. At rest, nobody keeps what was given up.
+keep when subscribers repeat it: the lack lasts no longer than that. At rest, nobody keeps what was given up.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from collections.abc import Hashable
 from tidings.systems.digests.node import DigestNode
 from tidings.systems.overlay import NEVER, AtRest, Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
-from tidings.systems.protocols.pastry_laws import closest, leaf_sets_at_rest, members_of, pastry_laws
-from tidings.systems.protocols.scribe_laws import scribe_laws, trees_at_rest
+from tidings.systems.protocols.pastry_laws import (
+    closest,
+    leaf_sets_at_rest,
+    members_of,
+    pastry_laws,
+    scribe_laws,
+    trees_at_rest,
+)
 
 HOME_MS = 12_000  # subscribers tell home nodes every 5 s, and may find out at the second try that one is gone
 

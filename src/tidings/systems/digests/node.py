@@ -3,9 +3,9 @@
 A subscription joins the trees of its digests, an event is multicast in those of its own. Where the exact match is
 made is a choice:
 
-    leaf   in the tree's leaves, the default: whoever joined looks whether the event is what it asked for
+    leaf   in the tree's leaves, the default: each member looks whether the event is what it asked for
     tree   in the tree as well: a subtree that does not ask for an event is not sent it
-    home   at the digest's home node, without a tree: it keeps the filters, and tells subscribers directly
+    home   at the digest's home node, without a tree: it keeps the filters, and notifies subscribers directly
 """
 
 from __future__ import annotations

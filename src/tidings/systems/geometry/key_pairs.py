@@ -75,7 +75,7 @@ def distinct_hashed(rows: Numbers, hashes: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def balanced(loads: npt.NDArray[np.float64], owners: int) -> Numbers:
-    """The owner of each part: the heaviest first, to whoever has the least (Graham, 1969)."""
+    """Returns the owner of each part: the heaviest first, to the owner with the least (Graham, 1969)."""
     assignment = np.zeros(len(loads), np.int64)
     least = [(0.0, owner) for owner in range(owners)]
     for part in np.argsort(-loads, kind="stable").tolist():

@@ -24,7 +24,7 @@ class CountsEverything(OPChordNode):
 
 
 class HandsNothingOver(OPChordNode):
-    """A node that comes in between is told that it has been handed everything, and has been handed nothing."""
+    """A node that comes in between takes itself to have been handed everything, and has been handed nothing."""
 
     def predecessor_changed(self, now_ms: int) -> Effects:
         effects = super().predecessor_changed(now_ms)
@@ -37,7 +37,7 @@ class HandsNothingOver(OPChordNode):
 
 
 class ProlongsCopies(OPChordNode):
-    """Whoever is sent a copy keeps it as if its owner had repeated it."""
+    """A node that is sent a copy keeps it as if its owner had repeated it."""
 
     def _on_copies(self, sender: Id, message: Copies, now_ms: int) -> Effects:
         left_ms = (3 * self.options.refresh_ms,) * len(message.entries)

@@ -1,4 +1,4 @@
-"""Where lists are on a ring: whoever owns a part of a subscription's arcs, or answers for who does, has it in the list.
+"""Where lists are on a ring: the owner of a part of a subscription's arcs, or its substitute, has it in the list.
 
 A node that comes in between is handed what it owns, and one that loses its predecessor has copies; where copies were
 lost with several nodes at once, the owner's next walk brings the entry back. So a list may lack an entry for as long

@@ -137,7 +137,7 @@ class OPChordNode(ChordNode):
 
     def start(self, contact: Id | None, now_ms: int) -> Effects:
         self._settled = self.is_member or contact is None
-        # A node that was here before under the same id may still be in lists, and be sent answers.
+        # A node that was here before under the same id may still be in lists, and be sent replies.
         self._first_number = self._next_number = hashed(f"{self.id} {now_ms}", NUMBER_BITS)
         self._next_request = hashed(f"{now_ms} {self.id}", NUMBER_BITS) << NUMBER_BITS
         timers: Effects = [SetTimer(self.options.refresh_ms, REFRESH), SetTimer(self.options.refresh_ms, EXPIRE)]
@@ -358,7 +358,7 @@ class OPChordNode(ChordNode):
 
     @property
     def is_settled(self) -> bool:
-        """Whether this node has been handed what it owns; else its successor answers for it."""
+        """Whether this node has been handed what it owns; else its successor replies for it."""
         return self._settled
 
     def _copies(self, entries: Iterable[Entry], handover: bool, now_ms: int) -> Copies:

@@ -8,8 +8,8 @@ A node is *sans-I/O*: state in, effects out. It has no clock, socket, thread or 
     message_codec messages as JSON: on the wire, and in traces
     content       filters and events, as every node of a system understands them, and the groups in which they meet
     ring          Chord's ring; ring_laws: what must hold of it
-    pastry        prefix routing; pastry_laws
-    scribe        multicast trees on Pastry; scribe_laws
+    pastry        prefix routing
+    scribe        multicast trees on Pastry; pastry_laws: what must hold of both
     gossip        one-hop membership
     many_domains  several domains in one node
     process       a node as a process over TCP, and its log of publications

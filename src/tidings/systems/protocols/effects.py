@@ -36,7 +36,7 @@ Tag: TypeAlias = Any  # of a timer: any named tuple or text
 
 
 class Send(NamedTuple):
-    """Hand the message to another node; it may be lost, and `on_undelivered` tells where nobody is there."""
+    """Hand the message to another node; it may be lost, and `on_undelivered` is called if nobody is there."""
 
     to: Id
     message: Message
@@ -67,7 +67,7 @@ class Active(NamedTuple):
 
 
 class Grow(NamedTuple):
-    """The nodes are saturated: whoever runs them may add one."""
+    """The nodes are saturated: the driver may add one."""
 
 
 Effect: TypeAlias = Send | SetTimer | Deliver | Ready | Active | Grow

@@ -46,7 +46,7 @@ class GossipMember(NamedTuple):
     generation: int
     version: int
     gone: bool
-    about: Name  # what the layer above tells of it
+    about: Name  # what the layer above says of it
 
     @property
     def age(self) -> tuple[int, int]:

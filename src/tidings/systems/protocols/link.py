@@ -34,7 +34,7 @@ class _Queued(NamedTuple):
 
 
 class Link:
-    """Sends frames in their order; `lost` is told what could not be sent, and why."""
+    """Sends frames in their order; `lost` is called with what could not be sent, and why."""
 
     def __init__(self, address: str, lost: Callable[[list[Message], str], None]) -> None:
         self._host, self._port = split_address(address)

@@ -2,7 +2,7 @@
 
     leaf set        the nodes whose ids are closest, half of them on either side
     routing table   for each length of a prefix shared with one's own id, a node for each next digit; of
-                    several that fit, the one that answers soonest (proximity)
+                    several that fit, the one that replies soonest (proximity)
     a message       goes to the closest leaf where its key lies among the leaves, else to a node that shares a
                     longer prefix with it, else to one that shares as long a prefix and is closer
 
@@ -45,7 +45,7 @@ class PastrySettings(NamedTuple):
 
 
 class PastryJoin(NamedTuple):
-    """On its way to the node closest to the newcomer, whom everybody on the way tells what he knows."""
+    """On its way to the node closest to the newcomer, to which every node on the way sends what it knows."""
 
     joiner: Id
     hops: int
@@ -210,7 +210,7 @@ class PastryNode(Dispatching):
         self._trim()
 
     def _offer(self, id: Id) -> None:
-        """The routing table keeps whoever answers soonest."""
+        """The routing table keeps the node that replies soonest."""
         if id == self._id:
             return
         slot = self._slot(id)
@@ -254,7 +254,7 @@ class PastryNode(Dispatching):
         self._lost[dead] = MAX_REUNIONS
         was_leaf = dead in self.larger or dead in self.smaller
         self.table = {slot: id for slot, id in self.table.items() if id != dead}
-        for id in sorted(self._heard):  # whoever else fits its slot
+        for id in sorted(self._heard):  # another that fits its slot
             self._offer(id)
         self._choose_leaves()
         if not was_leaf:
@@ -304,7 +304,7 @@ class PastryNode(Dispatching):
         return effects
 
     def send_back(self, sender: Id, message: Message) -> Effects:
-        """Whoever sends this takes a node for a member that was one: it finds another way, as if nobody were here."""
+        """Sends a message back: the sender takes this node for a member that it was, and has to find another way."""
         return [Send(sender, NotMember(message))] if sender != self._id else []
 
     def _on_not_member(self, sender: Id, message: NotMember, now_ms: int) -> Effects:

@@ -1,7 +1,7 @@
 """A node as a process: the same classes as in the simulator, driven over TCP by asyncio.
 
 A frame is its length in four bytes and then JSON: {"from": id, "book": {id: address}, "message": {…}}. A node's id is a
-hash of its address, which nobody can turn back: so whoever names nodes in a message tells in its `book` where
+hash of its address, which nobody can turn back: so a message that names nodes says in its `book` where
 they are, the sender always among them. There is no secrecy and no proof of identity here: nodes trust the network that
 they listen on. But nothing that comes from it is believed to be what it should be:
 
@@ -53,20 +53,20 @@ from tidings.systems.protocols.many_domains import DomainsNode
 from tidings.systems.protocols.message_codec import Codec, MessageError, plain, read_json
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
-POLLED = 100  # events that one wish asks for, where it does not say
+POLLED = 100  # events that one request asks for, where it does not say
 MAX_BOOK = 65_536  # addresses that are remembered
 MAX_CONNECTIONS = 512  # of peers
 FRAME_S = 10.0  # from the first byte of a frame to its last, and to the first frame of a connection
 MAX_READING_BYTES = 4 * MAX_FRAME  # of frames that are under way
 SMALL_FRAME = 1 << 16  # bytes, of which every connection may have as many under way
-MAX_EARLY = 16 << 20  # characters of wishes that wait
+MAX_EARLY = 16 << 20  # characters of requests that wait
 TIMER_AGAIN_MS = 1_000  # after which a timer that failed is tried again
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class NodeProcess:
-    """Carries a node's effects out, and brings it messages, timers and the wishes of a client."""
+    """Carries a node's effects out, and brings it messages, timers and the requests of a client."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class NodeProcess:
         self._links: dict[Id, Link] = {}
         self._began = time.time() - time.monotonic()
         self._events = 0
-        self._early: list[str] | None = []  # wishes that came before the node was ready; None: it is
+        self._early: list[str] | None = []  # requests that came before the node was ready; None: it is
         self._incoming: dict[asyncio.StreamWriter, None] = {}  # in the order of their last frames
         self._reading = _Budget(MAX_READING_BYTES)
         self.stopped = asyncio.Event()
@@ -253,18 +253,18 @@ class NodeProcess:
         self._try(f"{_kind(message)} from {known[sender]}", lambda: act(self.now_ms()))
 
     def on_line(self, line: str) -> None:
-        """A wish of the client; one that comes before the node is ready waits until then."""
+        """A request of the client; one that comes before the node is ready waits until then."""
         try:
             if self._early is not None:
                 if len(self._early) == MAX_QUEUE or sum(map(len, self._early)) + len(line) > MAX_EARLY:
-                    raise TidingsError(f"{len(self._early):,} wishes wait until this node has joined; wait for it")
+                    raise TidingsError(f"{len(self._early):,} requests wait until this node has joined; wait for it")
                 self._early.append(line)
                 return
-            wish = json.loads(line)
-            domain = wish.get("domain") if isinstance(wish, dict) else None
+            request = json.loads(line)
+            domain = request.get("domain") if isinstance(request, dict) else None
             if not isinstance(domain, str | None):
                 raise TidingsError(f'"domain" is a name, not {json.dumps(domain)}')
-            match wish:
+            match request:
                 case {"subscribe": str(name), "filter": str(text)}:
                     _check_length("subscription's id", name, MAX_NAME)
                     _check_length("filter", text, MAX_TEXT)
@@ -272,12 +272,12 @@ class NodeProcess:
                 case {"unsubscribe": str(name)}:
                     self._do(self.node.unsubscribe(name, self.now_ms()))
                 case {"poll": str(name)}:
-                    limit = wish.get("limit", POLLED)
+                    limit = request.get("limit", POLLED)
                     if not isinstance(limit, int) or limit < 1:
                         raise TidingsError(f'"limit" is a number of events, 1 or more, not {json.dumps(limit)}')
                     self._do(self.node.poll(name, limit))
                 case {"publish": dict() | str() as record}:
-                    self._do(self.node.publish(self._event(record, wish.get("id")), self.now_ms(), domain))
+                    self._do(self.node.publish(self._event(record, request.get("id")), self.now_ms(), domain))
                 case {"status": _}:
                     self._tell({"status": self.address, "peers": len(self._links), "dropped": dict(self.drops.counts)})
                 case _:
@@ -401,7 +401,7 @@ class FileLog:
                     raise ValueError("it says neither what was published nor what is done")
         except ValueError as error:
             if number < sum(1 for _ in path.open(encoding="utf-8")):  # the last line may have been cut by a crash
-                raise TidingsError(f"{path}, line {number}: {error}; move the file away to begin anew") from None
+                raise TidingsError(f"{path}, line {number}: {error}; move the file away to start again") from None
 
     def append(self, event: Event) -> None:
         self._pending[event.id] = event

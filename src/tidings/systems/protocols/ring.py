@@ -53,7 +53,7 @@ class ChordSettings(NamedTuple):
 
 
 class FindSuccessor(NamedTuple):
-    """Looks for the successor of a key; who asked is told directly."""
+    """Looks for the successor of a key; the asker gets the reply directly."""
 
     key: Id
     origin: Id
@@ -65,7 +65,7 @@ class FoundSuccessor(NamedTuple):
     request: Name
     key: Id
     successor: Id
-    predecessor: Id  # the node that answers: its successor list is a joining node's first
+    predecessor: Id  # the node that replies: its successor list is a joining node's first
     successors: tuple[Id, ...]
     hops: int
 
@@ -230,7 +230,7 @@ class ChordNode(Dispatching):
         return effects
 
     def send_back(self, sender: Id, message: Message) -> Effects:
-        """Whoever sends this takes a node for a member that was one: it finds another way, as if nobody were here."""
+        """Sends a message back: the sender takes this node for a member that it was, and has to find another way."""
         return [Send(sender, NotMember(message))] if sender != self._id else []
 
     def _on_not_member(self, sender: Id, message: NotMember, now_ms: int) -> Effects:

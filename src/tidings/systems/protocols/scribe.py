@@ -3,7 +3,7 @@
 A group's tree is the union of its members' routes to the group's key: a node's parent is its next hop, the root
 the node closest to the key. A node that is asked to graft a child is in the tree from then on, and asks its own
 next hop if it was not before. Everybody grafts again now and then: so a parent that died, and a root that is
-no longer the closest, are replaced by whoever is the next hop then, and children that went are forgotten.
+no longer the closest, are replaced by the next hop of then, and children that went are forgotten.
 
     create, join, leave, multicast    what the layer above calls
     wants                             what a subtree asks for, where matching is done in the tree; None: everything
@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 from tidings.systems.protocols.effects import Effects, Event, Handlers, Id, Message, Send, SetTimer, Tag
 from tidings.systems.protocols.pastry import PASTRY_MESSAGES, PastryNode, PastryRoute, PastrySettings
 
-MAX_WANTED = 32  # texts that a subtree tells: more are told as "everything"
+MAX_WANTED = 32  # texts that a subtree asks for: more are "everything"
 
 
 class Graft(NamedTuple):
@@ -131,7 +131,7 @@ class ScribeNode(PastryNode):
         return tuple(texts) if len(texts) <= MAX_WANTED else None
 
     def _attach(self, group: Id, known: TreeGroup, now_ms: int) -> Effects:
-        """Graft oneself to whoever is the next hop now; be the root where there is none."""
+        """Grafts this node to the next hop of now; without one, it is the root."""
         if not self.is_member:
             return []
         hop = self.next_hop(group)

@@ -6,7 +6,7 @@ After every message:
                       the tokens that are kept in order
     Downwards         what hangs below a node goes on where its query ends (rule 4): so no packet can go in a circle
     UpStream          a node's up-stream is of its parent group
-    OnceTold          a subscriber is told of an event once
+    OnceTold          a subscriber is notified of an event once
     OneLiveSuccessor  every virtual node knows one after it that is there (Zave), where no message is lost
 
 Repaired within a limit, and within a shorter one at rest:

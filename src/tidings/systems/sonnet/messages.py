@@ -90,7 +90,7 @@ class Offer(NamedTuple):
 
 
 class Register(NamedTuple):
-    """The sender is of a group that hangs below the receiver's, scores the receiver, and tells its group's size."""
+    """The sender is of a group that hangs below the receiver's, scores the receiver; with its group's size."""
 
     group: Bits
     score: float
@@ -124,7 +124,7 @@ class Row(NamedTuple):
 
 
 class AskRows(NamedTuple):
-    """Of whoever in the group knows them: a member that has none of them yet passes the question on."""
+    """For a member of the group that knows its rows: one that has none of them yet passes the question on."""
 
     asked_by: Id
 

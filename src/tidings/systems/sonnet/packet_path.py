@@ -39,7 +39,7 @@ class VirtualPlace(NamedTuple):
 
 
 class PacketPath:
-    """Keeps the hops of one event, as the trace of a run tells them."""
+    """Keeps the hops of one event, from the trace of a run."""
 
     def __init__(self, event: str, world: ObservedWorld) -> None:
         self.event = event

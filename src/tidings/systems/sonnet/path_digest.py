@@ -3,7 +3,7 @@
     48 bits  content  a bit for each token, by hash
     56 bits  order    how the first 2, 3 … 8 tokens are ordered, and a bit: there is more to the query than these
      4 bits  length   how many leading tokens are kept, 0 to 8
-    20 bits  node     tells nodes with one query apart
+    20 bits  node     different for nodes with one query
 
 A token is the name of a step, and at the end of a path the value that its last node is to have. A document's header has
 a digest for each distinct path from its root to a leaf, and the content of them all together (its *mask*). A query is
@@ -41,7 +41,7 @@ assert sum(RANK_BITS) + 1 == ORDER_BITS == MAX_TOKENS * HASH_BITS
 assert CONTENT_BITS + ORDER_BITS + LENGTH_BITS + NODE_BITS == 128
 
 Tokens: TypeAlias = tuple[str, ...]
-Ordering: TypeAlias = Literal["ranks", "hashes"]  # of the order: the paper's, or one that tells more apart
+Ordering: TypeAlias = Literal["ranks", "hashes"]  # of the order: the paper's, or one that distinguishes more
 
 
 @dataclass(frozen=True, slots=True)

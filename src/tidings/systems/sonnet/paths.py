@@ -4,8 +4,8 @@ A *lineage* is what a virtual node stands for: the tokens that its query keeps i
 one token less; that of a query of which more is asked than its kept tokens (`//`, `*`, predicates on the way) is the
 group of these tokens. The last parent is the group of the 0-nodes, which keeps nothing.
 
-A virtual node's place on the ring is its digest's 128 bits and then the id of its host, so that whoever knows the one
-can reach the other. So a group is a range of the ring.
+A virtual node's place on the ring is its digest's 128 bits and then the id of its host, so that a node that knows the
+one can reach the other. So a group is a range of the ring.
 """
 
 from __future__ import annotations

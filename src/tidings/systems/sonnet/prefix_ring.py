@@ -1,11 +1,11 @@
-"""Sonnet's ring: virtual nodes by their digests, groups as its ranges, and how a group is told something.
+"""Sonnet's ring: virtual nodes by their digests, groups as its ranges, and messages to a whole group.
 
 The ring is Chord's, with Zave's repair (`protocols.ring`); its fingers are the paper's *maintenance links*. A host
 has many virtual nodes, which fail together: so a successor list goes on until it names enough other hosts.
 
     in-group links   neighbours on the ring and fingers that are of one's group, and the group's first member
     cast             a broadcast over a range of the ring (El-Ansary et al., 2003): a node hands each part of the range
-                     to the node it knows at the beginning of the part; who is told twice knows
+                     to the node it knows at the beginning of the part; what comes twice is recognised
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LINK = "link"
 
 
 class _Telling:
-    """Something that is told on, and is to be confirmed: how many parts are not done yet, and whom to tell then."""
+    """Something that is passed on and to be confirmed: how many parts are not done yet, and who waits for them."""
 
     __slots__ = ("asked_by", "at_ms", "left", "number", "payload")
 
@@ -54,7 +54,7 @@ class _Telling:
 
 
 class RingMember(ChordNode):
-    """A virtual node's place on the ring and in its group. What it is told there is a subclass's."""
+    """A virtual node's place on the ring and in its group. What it does with messages to the group is a subclass's."""
 
     def __init__(self, id: Id, lineage: Lineage, random: Random, settings: ChordSettings) -> None:
         super().__init__(id, settings)
@@ -161,7 +161,7 @@ class RingMember(ChordNode):
         return between(self._id, sender, head) and between(sender, head, state.successors[0])
 
     def _bury(self, dead: Id, now_ms: int) -> Effects:
-        """Rather than be alone, take the next node that is known at all for the successor, until a nearer one tells."""
+        """Rather than be alone, take the next node that is known at all for the successor, until one is nearer."""
         lost = self.is_member and self.successors[0] == dead
         effects = super()._bury(dead, now_ms)
         if self.is_alone and self._distances:
@@ -172,7 +172,7 @@ class RingMember(ChordNode):
         return [*effects, *self._ask_successor()]
 
     def _on_leaving(self, sender: Id, message: Leaving, now_ms: int) -> Effects:
-        """Who comes after a node that has left is told at once whom it has before it now."""
+        """Notifies the node after one that has left, at once, which node is before it now."""
         followed = self.is_member and self.successors[0] == sender
         effects = super()._on_leaving(sender, message, now_ms)
         if not followed or self.is_alone:
@@ -271,7 +271,7 @@ class RingMember(ChordNode):
     # Casts
 
     def begin(self, payload: Message, now_ms: int, asked_by: Id | None = None, number: int = 0) -> int:
-        """A number of one's own for what is to be confirmed: `told_all` is called then, or who asked is told."""
+        """A number of one's own for what is to be confirmed: `told_all` is called then, or the asker is notified."""
         self._tellings += 1
         self._telling[self._tellings] = _Telling(asked_by, number, payload, now_ms)
         return self._tellings
@@ -346,7 +346,7 @@ class RingMember(ChordNode):
         return [Send(telling.asked_by, CastDone(telling.number))] if self.vouches(now_ms) else []
 
     def vouches(self, now_ms: int) -> bool:
-        """Whether what this node knows is all that it should know; else nothing is confirmed, and it is told again.
+        """Whether what this node knows is all that it should know; else nothing is confirmed, and it comes again.
 
         A neighbour that was lost may be in another part of a ring that was split, with others that are not known here.
         """
@@ -357,7 +357,7 @@ class RingMember(ChordNode):
         return self._done(message.number, 1, now_ms)
 
     def forget_tellings(self, before_ms: int) -> None:
-        """What is not confirmed: whoever began it begins again."""
+        """Forgets what is not confirmed: the node that began it begins again."""
         self._telling = {number: one for number, one in self._telling.items() if one.at_ms >= before_ms}
 
     def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:

@@ -92,7 +92,7 @@ class Down:
 
 
 MAX_ROWS_SENT = 2_000  # in one message
-COMPLETE_PERIODS = 3  # of registrations, in which all have registered anew that have lost their up-stream
+COMPLETE_PERIODS = 3  # of registrations, in which all have registered again that have lost their up-stream
 FEW_MEMBERS = 4  # of a down-stream group: with so many known, a packet finds one, and not always the same
 MAX_MEMBERS = 16  # of a down-stream group that are known at a time
 
@@ -145,7 +145,7 @@ class VirtualNode(RingMember):
         upstream._scores[self._id] = 1.0
 
     def seat_row(self, group: int, some: Sequence[VirtualNode], size: float) -> None:
-        """Know a group that hangs below, whoever of it has chosen this node."""
+        """Adds the row of a group that hangs below, and some members of it."""
         row = self._row(group, 0, 0)
         assert row is not None, "the group hangs below this one's"
         row.size, row.spread, row.told = size, True, True
@@ -169,7 +169,7 @@ class VirtualNode(RingMember):
         return self._pass_on(AskRows(self._id), now_ms)
 
     def _settle_without(self, now_ms: int) -> None:
-        """There is nobody to copy from; but there may have been, and then those below have yet to register anew."""
+        """There is nobody to copy from; but there may have been, and then those below have yet to register again."""
         self.is_settled = True
         self._complete_ms = now_ms + COMPLETE_PERIODS * self.options.register_ms
 
@@ -181,7 +181,7 @@ class VirtualNode(RingMember):
         if self.after_in_group is not None:
             return [Send(self.after_in_group, message)]
         if self.is_first or (self.before_in_group is None and message.asked_by != self._id):
-            return []  # as far as is known here there is nobody else: whoever asks is new as well, and asks again
+            return []  # as far as is known here there is nobody else: the asker is new as well, and asks again
         return self.route(self.range.low, ToGroup(self.group, True, message), now_ms)
 
     def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:
@@ -261,7 +261,7 @@ class VirtualNode(RingMember):
 
     @property
     def _score(self) -> float:
-        """Of the up-stream, by how soon it answers: what a down-stream node knows of another's quality."""
+        """Scores the up-stream by how soon it replies: all that a down-stream node knows of its quality."""
         return 1_000.0 / (1_000.0 + self._round_trip_ms)
 
     def choose_if_none(self, upstream: Id, now_ms: int) -> Effects:
@@ -458,9 +458,9 @@ class VirtualNode(RingMember):
         packet = message._replace(number=number)
         if not (self.is_settled and self.is_linked) and peer is not None and sender != peer:
             self.expect(number)
-            return [Send(peer, packet)]  # whoever knows what hangs below
+            return [Send(peer, packet)]  # which knows what hangs below
         if self._has_seen(message, now_ms):
-            return self._done(number, 0, now_ms)  # whoever sent it here before is told when all below have it
+            return self._done(number, 0, now_ms)  # the earlier sender is notified when all below have it
         effects = self._send_down(packet, now_ms)
         self.expect(number, len(effects))
         if not self.lineage.is_zero:
@@ -483,7 +483,7 @@ class VirtualNode(RingMember):
         return effects
 
     def _send_to(self, group: int, row: Down, message: Packet, now_ms: int) -> Effects:
-        """To one of those that chose this node, to another that is known, or to whomever the ring finds."""
+        """To one of those that chose this node, to another that is known, or to the one that the ring finds."""
         chosen = [id for id in row.members if id in self._scores] or list(row.members)
         if not chosen:
             return self.to_group(group, message, now_ms)
