@@ -158,7 +158,7 @@ class Lag:
         domains = self.status.get("domains")
         if self.driver != "running" or not isinstance(domains, dict):
             return frozenset()
-        shared = frozenset(key for key, status in domains.items() if status.get("shared"))
+        shared = frozenset(key for key in domains if self.domain(key).get("shared"))
         return shared if len({parts_of_key(key)[0] for key in shared}) > 1 else frozenset()
 
     def domain(self, key: str) -> dict[str, Any]:
@@ -212,8 +212,8 @@ def problems_of(status: Mapping[str, Any], created: Mapping[str, float]) -> dict
         found[SHARED] = problem
     domains = status.get("domains")
     domains = domains if isinstance(domains, dict) else {}
-    for key, said in domains.items():
-        if problem := _stream_problem(said):
+    for key, report in domains.items():
+        if problem := _stream_problem(report):
             found[key] = problem
     now, started = time.time(), status.get("started")
     begun = started if isinstance(started, int | float) else 0.0
@@ -223,11 +223,11 @@ def problems_of(status: Mapping[str, Any], created: Mapping[str, float]) -> dict
     return found
 
 
-def _stream_problem(said: Any) -> str | None:
-    """Why a stream does not match, by what the driver says of it; None if it does."""
-    if not isinstance(said, dict):
-        return f"the driver says nothing of its stream that makes sense: {said!r}"
-    state, problem, since = said.get("state"), said.get("problem"), said.get("since")
+def _stream_problem(report: Any) -> str | None:
+    """Returns why a stream does not match, by the driver's report; None if it does."""
+    if not isinstance(report, dict):
+        return f"the driver's report of its stream is malformed: {report!r}"
+    state, problem, since = report.get("state"), report.get("problem"), report.get("since")
     if state == "running":
         return None if problem is None else f"its stream is running with a problem: {problem}"
     is_recent = isinstance(since, int | float) and time.time() - since < OPENING_SECONDS

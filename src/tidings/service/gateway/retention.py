@@ -144,15 +144,15 @@ class Retention:
         what counts is the report before the last, if it has been running since.
         """
         process = self._lag.status.get("pid") if self._lag.driver == "running" else None
-        told: dict[str, tuple[int, int]] = {}
+        reported: dict[str, tuple[int, int]] = {}
         for row in self._catalogue.domains():
             before = self._reached.get(row.key)
             if isinstance(process, int) and self._lag.domain(row.key).get("state") == "running":
-                told[row.key] = (process, self._lag.reached(row.key))
-            settled = before[1] if before is not None and row.key in told and before[0] == process else -1
-            said = f"the stream of {row.key} has not told that it is further"
-            yield Need(settled, said, row.tenant, insists=self._gets_on(row.key, is_running=row.key in told))
-        self._reached = told
+                reported[row.key] = (process, self._lag.reached(row.key))
+            settled = before[1] if before is not None and row.key in reported and before[0] == process else -1
+            said = f"the stream of {row.key} has not reported that it has passed it"
+            yield Need(settled, said, row.tenant, insists=self._gets_on(row.key, is_running=row.key in reported))
+        self._reached = reported
 
     def _gets_on(self, key: str, *, is_running: bool) -> bool:
         """Whether a stream has come further within the grace, or runs and has nothing to match."""
@@ -171,7 +171,7 @@ class Retention:
                 yield Need(start, f"a {job.kind} of {job.tenant} is under way", job.tenant)
         for row in self._catalogue.unfinished():
             if row.replay_from is not None:
-                said = f"the history of subscription {row.tenant}/{row.subscription} is asked for"
+                said = f"the history of subscription {row.tenant}/{row.subscription} is requested"
                 yield Need(row.replay_from, said, row.tenant)
 
     def _redriven(self) -> Iterator[Need]:
@@ -180,7 +180,7 @@ class Retention:
         for key in keys:
             for position in self._deliveries.redriven(key, limit=1):
                 tenant = owners[key].tenant if key in owners else ""
-                said = "a dead letter is to be delivered once more"
+                said = "a dead letter is to be delivered again"
                 yield Need(position, said, tenant, partial(self._give_redriven_up, key))
 
     def _give_redriven_up(self, key: int, before: int) -> None:
