@@ -28,10 +28,6 @@ TEXT = "#text"  # the name of a text node; an attribute's is @name, and names ha
 
 _XINCLUDE = "{http://www.w3.org/2001/XInclude}"
 
-_REFUSED = etree.XPath(
-    f"boolean(//*[count(@*) > {MAX_ATTRIBUTES}] | //xi:* | //@xi:*)", namespaces={"xi": _XINCLUDE.strip("{}")}
-)
-
 # What may stand before the root element; a document type is what follows, if it is no element.
 _PROLOG = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?.*?\?>|<!--.*?-->)*", re.DOTALL)
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
@@ -99,9 +95,16 @@ def check_document(document: str | bytes) -> Any:
     Six times as fast as making `Nodes` of it: the parser limits the depth, and libxml2 finds what else is refused.
     """
     root = parse_document(document)
-    if _REFUSED(root):
+    if _has_refused()(root):
         Nodes().add(root)  # which raises, with the reason
     return root
+
+
+@lru_cache(maxsize=1)
+def _has_refused() -> Any:
+    """Returns a test of a tree for elements or attributes that `Nodes` refuses."""
+    refused = f"boolean(//*[count(@*) > {MAX_ATTRIBUTES}] | //xi:* | //@xi:*)"
+    return etree.XPath(refused, namespaces={"xi": _XINCLUDE.strip("{}")})
 
 
 def too_deep() -> EventError:

@@ -106,7 +106,7 @@ def test_only_the_subscription_that_was_matched_is_told(stocks: Any) -> None:
 # -- dead letters
 
 
-def test_what_found_its_mailbox_full_is_a_dead_letter_that_can_be_had_after_all(alone: Any) -> None:
+def test_what_overflows_a_mailbox_is_a_dead_letter_that_can_be_redriven(alone: Any) -> None:
     made = alone.subscribe()["id"]
     positions = alone.publish_many(10)
     alone.load(positions, made, max_waiting=4)
@@ -197,7 +197,7 @@ def test_many_large_events_are_all_delivered_and_listed_page_by_page(make_gatewa
         assert seen == positions
 
 
-def test_what_was_acknowledged_and_then_removed_is_no_dead_letter_when_it_is_asked_for_again(alone: Any) -> None:
+def test_what_was_acknowledged_and_then_removed_does_not_become_a_dead_letter(alone: Any) -> None:
     made = alone.subscribe()["id"]
     first, second = alone.publish_many(1), alone.publish_many(1)
     alone.load(first + second, made)

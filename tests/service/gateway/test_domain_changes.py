@@ -100,7 +100,7 @@ def matched(gateway: Gateway, domain: str = "stocks") -> None:
     gateway.context.lag.read()
 
 
-def test_an_event_that_waits_is_not_made_one_that_its_domain_cannot_have(alone: Gateway) -> None:
+def test_a_domain_is_not_changed_so_that_a_waiting_event_does_not_fit_it(alone: Gateway) -> None:
     alone.subscribe("symbol = 'OIL'")
     position = alone.publish({"symbol": "GAS"}, {"symbol": "OIL", "price": 1.5})[1]
     refused = answer_to(alone, WORDS)
@@ -114,7 +114,7 @@ def test_an_event_that_waits_is_not_made_one_that_its_domain_cannot_have(alone: 
     assert put(alone, WORDS) == 200
 
 
-def test_events_that_no_filter_waits_for_keep_nobody_from_changing_a_domain(stocks: Gateway) -> None:
+def test_events_that_no_filter_waits_for_do_not_stop_a_change_of_domain(stocks: Gateway) -> None:
     stocks.publish({"symbol": "OIL", "price": 1.5})
     assert put(stocks, WORDS) == 200
     stocks.subscribe("price = 'high'")
@@ -141,7 +141,7 @@ def test_more_waiting_events_than_can_be_checked_are_waited_for(
     assert put(alone, STOCKS) == 200  # as it is
 
 
-def test_an_event_that_is_published_while_its_domain_changes_is_acknowledged_only_if_it_fits(
+def test_an_event_published_during_a_change_of_its_domain_must_fit_the_new_one(
     alone: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is in the log after its end was read for the change, and answered when the change is done."""

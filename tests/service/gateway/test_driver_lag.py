@@ -42,7 +42,7 @@ def post(gateway: Gateway, domain: str = "stocks") -> int:
 
 
 @pytest.mark.parametrize("status", STATUSES.values(), ids=STATUSES.keys())
-def test_what_was_matched_does_not_wait_after_a_restart_whatever_is_known_of_the_driver(
+def test_matched_events_do_not_count_as_waiting_after_a_restart(
     bounded: Gateway, status: dict[str, Any] | None
 ) -> None:
     bounded.load(bounded.publish_many(3 * MAX))
@@ -77,7 +77,7 @@ def test_events_of_a_domain_without_mailboxes_all_wait(bounded: Gateway) -> None
     assert (waiting(bounded), post(bounded)) == (2 * MAX, 429)
 
 
-def test_a_domain_that_was_deleted_and_is_there_again_goes_on_after_what_was_matched(bounded: Gateway) -> None:
+def test_a_domain_that_was_deleted_and_recreated_continues_after_what_was_matched(bounded: Gateway) -> None:
     bounded.load(bounded.publish_many(2 * MAX))
     assert bounded.client.delete("/v1/domains/stocks").status_code == 204
     bounded.describe()

@@ -108,7 +108,7 @@ def test_what_a_client_was_sent_and_has_not_acknowledged_is_not_received(make_ga
     assert dead_letters(gateway, made) == []
 
 
-def test_a_full_window_is_announced_once_and_the_stream_goes_on_when_some_is_acknowledged(
+def test_a_full_window_is_announced_once_and_an_acknowledgement_resumes_the_stream(
     make_gateway: Callable[..., Any],
 ) -> None:
     gateway = make_gateway(stream_window_notifications=10, keep_alive_seconds=0.05)
@@ -192,7 +192,7 @@ def test_with_auto_what_was_written_counts_as_received(make_gateway: Callable[..
     until(lambda: gateway.pull(made)["notifications"] == [])
 
 
-def test_with_auto_a_client_that_names_its_last_event_gets_what_the_service_still_has(stocks: Any) -> None:
+def test_with_auto_a_client_that_names_its_last_event_gets_what_is_still_kept(stocks: Any) -> None:
     made = stocks.subscribe()["id"]
     positions = stocks.publish_many(6)
     stocks.load(positions, made)
@@ -252,7 +252,7 @@ def dead_letters(gateway: Any, id: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("query", ["", "?ack=auto"])
-def test_a_client_that_does_not_read_is_disconnected_and_loses_nothing_of_what_it_was_not_sent(
+def test_a_client_that_does_not_read_is_disconnected_and_loses_nothing_unsent(
     make_gateway: Callable[..., Any], query: str
 ) -> None:
     gateway = make_gateway(stream_write_seconds=0.3, stream_window_bytes=1 << 30)
@@ -326,7 +326,7 @@ def test_a_window_has_room_for_what_was_acknowledged() -> None:
 # -- several readers, changes and nonsense
 
 
-def test_two_streams_of_a_subscription_both_have_what_nobody_has_acknowledged(stocks: Any) -> None:
+def test_two_streams_of_a_subscription_both_get_what_is_not_acknowledged(stocks: Any) -> None:
     made = stocks.subscribe()["id"]
     positions = stocks.publish_many(6)
     stocks.load(positions[:2], made)
@@ -378,7 +378,7 @@ def test_a_last_event_that_is_none_is_refused(stocks: Any, named: str) -> None:
     assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")
 
 
-def test_a_stream_that_waits_for_acknowledgements_ends_when_its_subscription_is_deleted(
+def test_a_stream_with_a_full_window_ends_when_its_subscription_is_deleted(
     make_gateway: Callable[..., Any],
 ) -> None:
     gateway = make_gateway(stream_window_notifications=1)

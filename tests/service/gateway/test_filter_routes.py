@@ -68,7 +68,7 @@ def answer_jobs(gateway: Any, answer: dict[str, Any]) -> threading.Thread:
     return thread
 
 
-def test_a_backtest_is_asked_of_the_driver_and_answered_when_it_is_there(stocks: Any) -> None:
+def test_a_backtest_is_passed_to_the_driver_and_answered_when_it_is_done(stocks: Any) -> None:
     first = stocks.publish_many(5)[0]
     stocks.subscribe("price < 1", id="now")
     told = {"done": True, "count": 3, "events": 5, "rate": [], "samples": [], "difference": None}
@@ -86,7 +86,7 @@ def test_a_backtest_is_asked_of_the_driver_and_answered_when_it_is_there(stocks:
     assert stocks.client.get(f"/v1/jobs/{stocks.job.id}").json()["count"] == 3
 
 
-def test_filters_of_a_time_when_the_domain_was_another_keep_nobody_from_asking(stocks: Any) -> None:
+def test_filters_that_no_longer_fit_their_domain_do_not_stop_queries(stocks: Any) -> None:
     changed = stocks.subscribe("volume > 5", id="changed")["id"]
     stocks.client.delete(f"/v1/subscriptions/{stocks.subscribe('volume > 6')['id']}")
     stocks.client.patch(f"/v1/subscriptions/{changed}", json={"filter": "price > 5"})

@@ -47,7 +47,7 @@ def test_a_driver_that_runs_all_streams_is_ok(alone: Gateway) -> None:
         ({"shared": {"state": "running", "problem": "locked"}}, "shared: its stream is running with a problem: locked"),
         ({"domains": {KEY: {**RUNNING, "problem": "x"}}}, f"{KEY}: its stream is running with a problem: x"),
         ({"domains": {KEY: {**RUNNING, "state": "failed"}}}, f"{KEY}: its stream is failed: it takes long"),
-        ({"domains": {KEY: 7}}, f"{KEY}: the driver says nothing of its stream that makes sense: 7"),
+        ({"domains": {KEY: 7}}, f"{KEY}: the driver's report of its stream is malformed: 7"),
         ({"state": "stopping"}, None),
     ],
 )

@@ -84,7 +84,9 @@ def test_what_the_document_allows_is_answered_as_it_says(tenant: Any, method: st
 
 
 @pytest.mark.parametrize(("method", "path"), [each for each in OPERATIONS if each not in ENDLESS])
-def test_what_the_document_allows_of_what_there_is_is_answered_as_it_says(tenant: Any, method: str, path: str) -> None:
+def test_what_the_document_allows_for_existing_names_is_answered_as_it_says(
+    tenant: Any, method: str, path: str
+) -> None:
     judge(tenant, method, path, GenerationMode.POSITIVE, known_of(path), 5)
 
 

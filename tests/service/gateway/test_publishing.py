@@ -115,7 +115,7 @@ def test_an_event_that_is_sent_again_has_the_position_of_the_first(alone: Any) -
     assert post(alone, event, ONE).json()["positions"] == [0]
 
 
-def test_another_event_under_the_same_id_is_refused_and_nothing_of_its_batch_is_kept(stocks: Any) -> None:
+def test_another_event_with_the_same_id_is_refused_with_its_whole_batch(stocks: Any) -> None:
     (first,) = post(stocks, {**CLOUD, "data": {"price": 1}}, ONE).json()["positions"]
     answer = post(stocks, [{**CLOUD, "id": "9", "data": {}}, {**CLOUD, "data": {"price": 2}}], BATCH)
     assert answer.status_code == 409
@@ -172,7 +172,7 @@ def test_publishers_are_slowed_when_the_driver_is_too_far_behind(make_gateway: C
     until(lambda: post(gateway, {"price": 1}).status_code == 200)
 
 
-def test_what_was_behind_when_the_gateway_ended_is_behind_when_it_begins_again(
+def test_the_lag_survives_a_restart_of_the_gateway(
     make_gateway: Callable[..., Any],
 ) -> None:
     gateway = make_gateway(max_lag_events=50)

@@ -68,7 +68,7 @@ def test_what_a_stream_has_not_matched_stays(strict: Gateway) -> None:
     assert strict.context.retention.once() == 3
 
 
-def test_a_stream_that_was_started_again_may_read_what_it_had_told_once_more(strict: Gateway) -> None:
+def test_a_restarted_stream_may_read_again_what_it_had_reported(strict: Gateway) -> None:
     one_by_one(strict, 5)
     told_by_driver(strict, 5, pid=7)
     strict.context.retention.once()
@@ -86,7 +86,7 @@ def test_without_a_driver_everything_stays(strict: Gateway) -> None:
         assert strict.context.retention.once() == 0
 
 
-def test_what_waits_to_be_acknowledged_stays_and_the_operator_is_told_who_holds_it(strict: Gateway) -> None:
+def test_unacknowledged_events_are_kept_and_the_operator_sees_who_holds_them(strict: Gateway) -> None:
     made = strict.subscribe(id="slow")["id"]
     positions = one_by_one(strict, 6)
     strict.load(positions[2:5], made)
@@ -178,7 +178,7 @@ def dead_letters(gateway: Gateway, id: str) -> list[dict[str, Any]]:
     return letters
 
 
-def test_a_subscriber_that_stays_away_holds_so_many_bytes_and_the_oldest_become_dead_letters(capped: Gateway) -> None:
+def test_beyond_the_bytes_that_a_subscriber_may_hold_the_oldest_are_dead_letters(capped: Gateway) -> None:
     away, also, here = (capped.subscribe(id=id)["id"] for id in ("away", "also", "here"))
     positions = large(capped, 20)
     capped.load(positions, away, here)
@@ -273,7 +273,7 @@ def test_nobody_holds_the_log_for_longer_than_is_allowed(make_gateway: Any) -> N
 
 
 @pytest.mark.parametrize("states", [["failed"], ["running"], ["failed", "running", "failed", "running"]], ids="-".join)
-def test_a_stream_that_does_not_get_on_holds_the_log_no_longer_than_is_allowed(
+def test_a_stalled_stream_holds_the_log_no_longer_than_the_grace_period(
     capped: Gateway, caplog: pytest.LogCaptureFixture, states: list[str]
 ) -> None:
     large(capped, 20)

@@ -71,7 +71,7 @@ def test_a_patch_changes_what_it_names_and_nothing_else(stocks: Any) -> None:
     assert stocks.client.patch(path, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
 
 
-def test_a_changed_filter_has_the_events_from_the_change_on_and_the_old_one_those_before(stocks: Any) -> None:
+def test_a_changed_filter_gets_the_events_after_the_change_and_the_old_one_those_before(stocks: Any) -> None:
     made = stocks.subscribe("price < 10")
     first = stocks.publish_many(2)
     changed = stocks.client.patch(f"/v1/subscriptions/{made['id']}", json={"filter": "price < 20"}).json()
@@ -96,7 +96,7 @@ def test_a_deleted_subscription_is_gone_and_its_id_free_for_another(stocks: Any)
     assert stocks.pull("mine")["notifications"] == []
 
 
-def test_a_subscription_ends_when_its_time_has_come_and_what_waits_can_be_had(stocks: Any) -> None:
+def test_a_subscription_expires_and_what_waits_can_still_be_fetched(stocks: Any) -> None:
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.3)
     made = stocks.subscribe(expires=soon.isoformat())
     before = stocks.publish_many(1)
@@ -221,7 +221,7 @@ def test_what_a_crash_left_half_made_is_finished_at_the_next_start(alone: Any) -
     assert (half["state"], half["filter_from"]) == ("active", 2)
 
 
-def test_a_domain_cannot_lose_what_filters_speak_of_nor_go_while_it_has_subscriptions(stocks: Any) -> None:
+def test_a_domain_keeps_what_filters_use_and_stays_while_it_has_subscriptions(stocks: Any) -> None:
     stocks.subscribe("volume > 3", id="loud")
     fewer = {"attributes": [{"name": "price", "type": "double"}]}
     refused = stocks.client.put("/v1/domains/stocks", json=fewer)

@@ -168,7 +168,7 @@ def test_notifications_come_in_order_one_after_the_other(stocks: Any, receiver: 
     assert receiver.positions() == positions
 
 
-def test_what_failed_is_tried_again_when_it_is_due_and_not_at_the_next_look(
+def test_a_failed_attempt_is_repeated_when_it_is_due_and_no_later(
     stocks: Any, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "_LOOK_SECONDS", 1e6)
@@ -179,7 +179,7 @@ def test_what_failed_is_tried_again_when_it_is_due_and_not_at_the_next_look(
     assert len(set(receiver.positions())) == 1
 
 
-def test_a_domain_is_polled_for_as_long_as_it_has_webhooks(gateway: Any, receiver: Receiver) -> None:
+def test_a_domain_is_polled_as_long_as_it_has_webhooks(gateway: Any, receiver: Receiver) -> None:
     gateway.describe()
     key = f"{gateway.name}.stocks"
     made = [subscribe(gateway, receiver)["id"] for _ in range(2)]
@@ -556,7 +556,7 @@ def test_an_endpoint_that_keeps_failing_is_suspended_and_one_success_ends_that(
     assert dead_letters(gateway, made) == []
 
 
-def test_an_endpoint_that_is_suspended_stays_so_after_a_restart_until_its_delivery_is_changed(
+def test_a_suspension_survives_a_restart_and_ends_when_the_delivery_is_changed(
     make_gateway: Callable[..., Any], receiver: Receiver
 ) -> None:
     settings = dataclasses.replace(QUICK, suspended_after=1, probe_seconds=3600.0)
@@ -576,7 +576,7 @@ def test_an_endpoint_that_is_suspended_stays_so_after_a_restart_until_its_delive
     until(lambda: receiver.positions() == [positions[0], *positions])
 
 
-def test_what_is_due_of_subscriptions_that_are_paused_holds_up_nobody(
+def test_due_attempts_of_paused_subscriptions_delay_no_other(
     make_gateway: Callable[..., Any], receiver: Receiver
 ) -> None:
     gateway = make_gateway()

@@ -25,6 +25,9 @@ from tidings.store.catalogue import Catalogue, DomainRow, SubscriptionRow
 
 T = TypeVar("T")
 _REMEMBERED_DOMAINS = 10_000
+_REMEMBERED_SUBSCRIPTIONS = 20_000
+MAX_ID = 255
+DELIVERED = ("active", "suspended", "failed", "expired")  # states in which what waits may be delivered
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class KnownDomain:
 
     @cached_property
     def exact(self) -> Exact:
-        """Whose numbers are to be read digit by digit."""
+        """The attributes whose numbers are read digit by digit."""
         return exact_paths(self.domain)
 
 
@@ -57,7 +60,7 @@ class KnownDomains:
         self._use = use
         self._threads = threads
         self._known: OrderedDict[tuple[str, str], KnownDomain] = OrderedDict()
-        # One lock for each domain that is being made or changed, so that it is counted once.
+        # One lock for each domain that is being created or changed, so that it is counted once.
         self._changing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def remembered(self, tenant: str, name: str) -> KnownDomain | None:
@@ -73,7 +76,7 @@ class KnownDomains:
         return None if row is None else self._remember(known(row))
 
     async def required(self, tenant: str, name: object, *, pointer: str | None = None) -> KnownDomain:
-        """A domain; 404 where it is not there."""
+        """Returns a domain; raises a 404 if it does not exist."""
         found = await self.find(tenant, name) if isinstance(name, str) else None
         if found is None:
             hint = "describe it with PUT /v1/domains/…, or publish its first events"
@@ -81,7 +84,7 @@ class KnownDomains:
         return found
 
     async def inferred(self, tenant: str, name: str, events: Sequence[dict[str, Any]]) -> KnownDomain:
-        """A domain that was not there, as the first events have it; the first who comes decides."""
+        """Returns a new domain, inferred from its first events; of several publishers the first decides."""
         domain_key(tenant, name)
         async with self.changing(tenant, name):
             found = await self.find(tenant, name)
@@ -91,11 +94,11 @@ class KnownDomains:
                 return self._remember(await self._threads.run(self._infer, tenant, name, events))
 
     def changing(self, tenant: str, name: str) -> asyncio.Lock:
-        """A lock to hold while a domain is made or changed. Each domain has its own: no tenant waits for another."""
+        """Returns the lock to hold while a domain is created or changed; no tenant waits for another's."""
         return self._changing.setdefault((tenant, name), asyncio.Lock())
 
     async def changed(self, before: KnownDomain) -> KnownDomain | None:
-        """A domain as it is now, if its definition is another than before; waits while it is being changed."""
+        """Returns a domain as it is now if its definition has changed; waits while it is being changed."""
         tenant, name = before.row.tenant, before.row.name
         lock = self._changing.get((tenant, name))
         if (lock is None or not lock.locked()) and self._known.get((tenant, name)) is before:
@@ -122,7 +125,7 @@ class KnownDomains:
         return known(self._catalogue.put_domain(tenant, name, domain.to_json(), inferred=True, replace=False))
 
     def forget(self, tenant: str, name: str) -> None:
-        """Look it up again next time: it was changed, or is gone."""
+        """Has a domain looked up again next time: it was changed, or removed."""
         self._known.pop((tenant, name), None)
 
     def _remember(self, found: KnownDomain) -> KnownDomain:
@@ -132,11 +135,6 @@ class KnownDomains:
         return found
 
 
-_REMEMBERED_SUBSCRIPTIONS = 20_000
-MAX_ID = 255
-DELIVERED = ("active", "suspended", "failed", "expired")  # states in which what waits may be had
-
-
 class KnownSubscriptions:
     """Finds subscriptions by tenant and id."""
 
@@ -144,7 +142,7 @@ class KnownSubscriptions:
         self._catalogue = catalogue
         self._threads = threads
         self._known: OrderedDict[tuple[str, str], SubscriptionRow] = OrderedDict()
-        self._forgotten = 0  # how often: what was read before a change is not remembered after it
+        self._forgotten = 0  # a count: what was read before a change is not remembered after it
 
     async def find(self, tenant: str, id: str) -> SubscriptionRow | None:
         found = self._known.get((tenant, id))
@@ -159,19 +157,19 @@ class KnownSubscriptions:
         return row
 
     async def required(self, tenant: str, id: str, *, pointer: str | None = None) -> SubscriptionRow:
-        """A subscription; 404 where it is not there, or is another tenant's."""
+        """Returns a subscription; raises a 404 if it does not exist, or is another tenant's."""
         row = await self.find(tenant, id)
         if row is None:
             raise missing("subscription", id, pointer=pointer)
         return row
 
     def forget(self, tenant: str, id: str) -> None:
-        """It was changed: look it up again next time."""
+        """Has a subscription looked up again next time: it was changed."""
         self._forgotten += 1
         self._known.pop((tenant, id), None)
 
 
 def expect_read_by_subscriber(row: SubscriptionRow) -> None:
-    """Refuse to hand over what is delivered otherwise."""
+    """Raises a 409 if a subscription is delivered by webhook."""
     if row.delivery == "webhook":
         raise Problem(409, "delivery", "this subscription is delivered by webhook; change its delivery to pull or sse")

@@ -1,13 +1,12 @@
-"""Connections, from before anybody knows whose they are: how many, how much, and for how long.
+"""Connections, from before their tenant is known: how many, how much, and for how long.
 
-    opened ─► head ─► body ─► answered ─┐        a request, until its line and headers are there; its body; its answer
+    opened ─► head ─► body ─► answered ─┐        a request's line and headers; its body; its response
                ▲                        │
                └──────── waiting ◄──────┘        kept alive, for the next request
 
-A request's line and headers have a size and a time, a client reads what it is sent at some rate, and few requests
-wait behind another. Where connections have run out, one on which nobody waits for an answer makes way, the oldest
-first: half requests that never end cannot keep others out. What may run out is what tenants use, and that
-`tenant_use` divides.
+A request's line and headers have limits of size and time, a client must read what it is sent at some rate, and few
+requests may wait behind another. If connections have run out, the oldest one without a request under way is closed:
+unfinished requests cannot keep others out. `tenant_use` divides the rest among tenants.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tidings.service.gateway.security import CONNECTION, is_loopback
 from tidings.service.gateway.tenant_use import TenantUse
 
 _QUOTA = "connections"
-_LINGER_SECONDS = 2.0  # that a client has to read why its connection is closed
+_LINGER_SECONDS = 2.0  # that a client has to read the reason for which its connection is closed
 
 
 class Connections:
@@ -35,19 +34,19 @@ class Connections:
     def __init__(self, limits: ServiceLimits, use: TenantUse) -> None:
         self.limits = limits
         self._use = use
-        self._open: dict[GatewayProtocol, str] = {}  # with the address of each
-        # Without a request under way, the longest first: of nobody that is known, and of tenants.
+        self._open: dict[GatewayProtocol, str] = {}  # and their addresses
+        # Without a request under way, the longest first: of unknown senders, and of tenants.
         self._strangers: dict[GatewayProtocol, None] = {}
         self._resting: dict[GatewayProtocol, None] = {}
         self._by_address: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()  # by what ran out
+        self.refused: Counter[str] = Counter()  # by limit
         self.made_way = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
     def opened(self, connection: GatewayProtocol, address: str) -> Problem | None:
-        """Take in a connection; where there are too many, one that waits makes way, else this one is refused."""
+        """Adds a connection; if there are too many, closes one that waits, or returns why this one is refused."""
         group = _group(address)
         self._open[connection] = group
         self._strangers[connection] = None
@@ -81,7 +80,7 @@ class Connections:
                 del self._by_address[group]
 
     def begun(self, connection: GatewayProtocol) -> None:
-        """A request is under way."""
+        """Notes that a request is under way."""
         self._strangers.pop(connection, None)
         self._resting.pop(connection, None)
 
@@ -108,22 +107,24 @@ class GatewayProtocol(HttpToolsProtocol):
         context: Any = config.app.state.context
         self._all: Connections = context.connections
         self._limits = self._all.limits
-        self.tenant: str | None = None  # known by the last token that came
-        self._held: list[tuple[str, str]] = []  # what the request under way counts for: tenants and quotas
+        self.tenant: str | None = None  # by the last token that was sent
+        self._held: list[tuple[str, str]] = []  # what the request under way uses: tenants and quotas
         self._in_head = True  # from the first byte of a request, or of the connection, to the last of its headers
         self._in_body = False
         self._head_bytes = 0  # of the head so far, without the chunk that is being read
         self._chunk = 0
         self._refused = False
-        self._timer: asyncio.TimerHandle | None = None  # for the head; after an early answer, for what is left to come
-        self._writing: asyncio.TimerHandle | None = None  # for what the client does not read
+        self._timer: asyncio.TimerHandle | None = (
+            None  # for the head; after an early response, for the rest of the body
+        )
+        self._writing: asyncio.TimerHandle | None = None  # for a client that does not read
 
     # -- opened and closed ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         problem = self._all.opened(self, self.client[0] if self.client else "")
-        if problem is not None:  # with no time to spare: the place is needed
+        if problem is not None:  # at once: the place is needed
             self._refused = True
             transport.write(_written(problem))
             transport.close()
@@ -142,7 +143,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self.tenant = None
 
     def belongs_to(self, tenant: str) -> None:
-        """Count this connection to a tenant; 429 where that one has too many."""
+        """Counts this connection for a tenant; raises a 429 if it has too many."""
         if tenant != self.tenant and not self.transport.is_closing():
             self._all.take(tenant, _QUOTA)
             if self.tenant is not None:
@@ -150,7 +151,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self.tenant = tenant
 
     def hold(self, tenant: str, name: str) -> None:
-        """Count something to a tenant until the request under way is answered; 429 where it has too many."""
+        """Counts something for a tenant until the request under way is answered; raises a 429 if it has too many."""
         if not self.transport.is_closing():
             self._all.take(tenant, name)
             self._held.append((tenant, name))
@@ -187,14 +188,14 @@ class GatewayProtocol(HttpToolsProtocol):
         scope[CONNECTION] = self
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # what comes after a body in pieces, its trailers, nobody asks for
+        if self._in_head:  # trailers, after a chunked body, are ignored
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
         if self._refused:
             return
-        # Only a chunk that is larger can hold a head that is too large: what came before it was counted.
+        # Only a larger chunk can hold a head that is too large: what came before it was counted.
         most = self._limits.max_head_bytes
         if self._head_bytes + self._chunk > most and self._size_of_head() > most:
             self._all.refused["max_head_bytes"] += 1
@@ -202,7 +203,7 @@ class GatewayProtocol(HttpToolsProtocol):
         elif len(self.pipeline) >= self._limits.max_pipelined:
             self._all.refused["max_pipelined"] += 1
             self._refused = True
-            self.transport.abort()  # no answer could be told from those that the client still waits for
+            self.transport.abort()  # a response would be taken for one that the client still waits for
         else:
             self._all.begun(self)
             super().on_headers_complete()
@@ -224,7 +225,9 @@ class GatewayProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if not self.pipeline and self.cycle.response_complete:
             self._all.ended(self)
-            if self._in_body and not self.transport.is_closing():  # answered early: the rest is read, and not for ever
+            if (
+                self._in_body and not self.transport.is_closing()
+            ):  # answered early: the rest is read, for a limited time
                 self._arm()
 
     def _is_idle(self) -> bool:
@@ -248,7 +251,7 @@ class GatewayProtocol(HttpToolsProtocol):
             late = f"a request's line and headers have {seconds:g} seconds, and these took longer; send them at once"
             self._all.refused["head_seconds"] += 1
             self._refuse(Problem(408, "timeout", late, limit="head_seconds", value=seconds))
-        else:  # nothing that is worth an answer, or the answer has been given
+        else:  # there is nothing to answer, or the response was sent
             self.transport.close()
             self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
@@ -267,7 +270,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._writing = self.loop.call_later(self._limits.write_seconds, self._look, unread)
 
     def _look(self, unread: int) -> None:
-        """Give up a client that has read too little of what waits for it."""
+        """Closes the connection of a client that has read too little."""
         self._writing = None
         left = self.transport.get_write_buffer_size()
         least = min(unread, self._limits.write_seconds * self._limits.min_bytes_per_second)
@@ -285,17 +288,17 @@ class GatewayProtocol(HttpToolsProtocol):
         return Problem(431, "too-large", large, limit="max_head_bytes", value=most)
 
     def _refuse(self, problem: Problem) -> None:
-        """Say why, and close: what the client still sends is read for a while, or it would not see the reason."""
+        """Sends the reason and closes; reads what the client still sends, or it would not see the reason."""
         self._refused = True
         self._disarm()
         if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()  # an answer is under way, and this would be in the middle of it
+            self.transport.abort()  # a response is under way, and this would be in the middle of it
             return
-        self._all.ended(self)  # it makes way for others, if need be
+        self._all.ended(self)  # it may be closed for others
         self.transport.write(_written(problem))
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        else:  # TLS, which says goodbye by itself
+        else:  # TLS, which has its own end
             self.transport.close()
         self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
@@ -303,7 +306,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._refuse(Problem(400, "malformed", "this is not HTTP/1.1, or not as RFC 9112 has it"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing: a client could fill the log with it."""
+        """Logs nothing: a client could fill the log."""
 
 
 def _written(problem: Problem) -> bytes:
@@ -314,7 +317,7 @@ def _written(problem: Problem) -> bytes:
 
 
 def _group(address: str) -> str:
-    """Whose an address is: of IPv6, one client has a whole network."""
+    """Returns what one client has: an IPv4 address, or a whole IPv6 network."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

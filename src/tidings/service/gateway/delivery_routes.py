@@ -33,7 +33,7 @@ A client that reads nothing for 30 s is disconnected.
 routes = APIRouter(prefix="/v1/subscriptions", tags=["delivery"])
 
 
-@routes.get("/{id}/notifications", summary="What waits; long poll", responses=openapi.answers(409))
+@routes.get("/{id}/notifications", summary="What waits; long poll", responses=openapi.responses(409))
 async def notifications(
     request: Request,
     id: str,
@@ -51,7 +51,7 @@ async def notifications(
     summary="Acknowledge all up to a cursor",
     status_code=204,
     openapi_extra=openapi.body(AckBody),
-    responses=openapi.answers(409, 413, 415),
+    responses=openapi.responses(409, 413, 415),
 )
 async def acknowledged(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
@@ -66,7 +66,7 @@ async def acknowledged(request: Request, id: str) -> Response:
     summary="Server-Sent Events, acknowledged by the client",
     description=_STREAM_DESCRIPTION,
     response_class=StreamingResponse,
-    responses=openapi.answers(409) | {200: {"content": {EventStream.media_type: {}}}},
+    responses=openapi.responses(409) | {200: {"content": {EventStream.media_type: {}}}},
 )
 async def stream(request: Request, id: str, ack: AckMode = "client") -> Response:
     context, tenant = await caller(request)
@@ -79,7 +79,7 @@ async def stream(request: Request, id: str, ack: AckMode = "client") -> Response
     return EventStream(pieces, name=f"{tenant}/{id}", write_seconds=context.settings.stream_write_seconds)
 
 
-@routes.get("/{id}/dead-letters", summary="What could not be delivered, and why", responses=openapi.answers())
+@routes.get("/{id}/dead-letters", summary="What could not be delivered, and why", responses=openapi.responses())
 async def dead_letters(
     request: Request, id: str, after: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> Response:
@@ -100,7 +100,7 @@ async def dead_letters(
     "/{id}/dead-letters:redrive",
     summary="Try to deliver dead letters again",
     openapi_extra=openapi.body(RedriveBody),
-    responses=openapi.answers(413, 415),
+    responses=openapi.responses(413, 415),
 )
 async def redrive(request: Request, id: str) -> Response:
     context, tenant = await caller(request)

@@ -36,7 +36,7 @@ class _Checked(NamedTuple):
     """The filters up to a revision were checked, and the events of positions [first, end)."""
 
     revision: int
-    first: int  # what is before it waits for nobody: no filter is valid there
+    first: int  # nobody waits for what is before it: no filter is valid there
     end: int
 
 
@@ -121,7 +121,7 @@ class DomainChanges:
         return end
 
     def _reached(self, row: DomainRow) -> int:
-        """The position before which all events of a domain are matched."""
+        """Returns the position before which all events of a domain are matched."""
         return max(self._lag.reached(row.key), self._log.start)
 
 

@@ -21,14 +21,14 @@ from tidings.store.catalogue import DomainRow
 routes = APIRouter(prefix="/v1/domains", tags=["domains"])
 
 
-@routes.get("", summary="The tenant's domains", responses=openapi.answers())
+@routes.get("", summary="The tenant's domains", responses=openapi.responses())
 async def listed(request: Request) -> Response:
     context, tenant = await caller(request)
     rows = await context.ask(context.catalogue.domains, tenant)
     return JSONResponse({"domains": [written_domain(row) for row in rows]})
 
 
-@routes.get("/{domain}", summary="A domain", responses=openapi.answers())
+@routes.get("/{domain}", summary="A domain", responses=openapi.responses())
 async def found(request: Request, domain: str) -> Response:
     context, tenant = await caller(request)
     return JSONResponse(written_domain((await context.domains.required(tenant, domain)).row))
@@ -38,7 +38,7 @@ async def found(request: Request, domain: str) -> Response:
     "/{domain}",
     summary="Describe a domain, or confirm one that was inferred",
     openapi_extra=openapi.body(DomainBody),
-    responses=openapi.answers(409, 413, 415, _201="Created", _200="Replaced"),
+    responses=openapi.responses(409, 413, 415, _201="Created", _200="Replaced"),
 )
 async def put(request: Request, domain: str) -> Response:
     context, tenant = await caller(request)
@@ -53,7 +53,7 @@ async def put(request: Request, domain: str) -> Response:
     "/{domain}",
     summary="Remove a domain that has no subscriptions",
     status_code=204,
-    responses=openapi.answers(409),
+    responses=openapi.responses(409),
 )
 async def deleted(request: Request, domain: str) -> Response:
     context, tenant = await caller(request)
@@ -71,7 +71,7 @@ async def deleted(request: Request, domain: str) -> Response:
     summary="Publish events",
     tags=["events"],
     openapi_extra=openapi.events_body(),
-    responses=openapi.answers(409, 413, 415, 429, _200="The positions of the events, which are on the disk"),
+    responses=openapi.responses(409, 413, 415, 429, _200="The positions of the events, which are on the disk"),
 )
 async def publish(request: Request, domain: str) -> Response:
     context, tenant = await caller(request)

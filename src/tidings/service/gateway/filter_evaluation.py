@@ -35,18 +35,18 @@ MAX_CHARACTERS = 5_000_000  # of a domain's filters, about 150,000 short ones: w
 
 
 class CurrentMatches:
-    """Matchers by domain. Any thread may ask; of one domain, one at a time is answered."""
+    """Matchers by domain. Threads may share it; calls for one domain run one at a time."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()  # of domains
-        self._changing = threading.Lock()  # over these two, and held for no work
+        self._changing = threading.Lock()  # of these two; not held while anything is computed
 
     def of(
         self, known: KnownDomain, event: dict[str, Any], position: int, limit: int
     ) -> tuple[list[str], list[Explanation]]:
-        """Ids of the subscriptions that an event goes to; and of those that it nearly goes to, why not.
+        """Returns the ids of the subscriptions that an event matches, and explains which it nearly matches.
 
         Raises a Problem if the filters of the domain have more than MAX_CHARACTERS.
         """
@@ -61,7 +61,7 @@ class CurrentMatches:
             except EventError:  # the domain has changed since: it matches nothing, and is near nothing
                 return [], []
             matched = [kept.rows[int(number)].subscription for number in numbers if int(number) in kept.rows]
-        from tidings.matching.explain.near_misses import nearest  # as the matcher, with its compiler
+        from tidings.matching.explain.near_misses import nearest  # loads the compiler, as the matcher does
 
         ids = pa.array([row.subscription for row in rows], pa.string())
         texts = pa.array([row.filter for row in rows], pa.string())
@@ -106,7 +106,9 @@ class _Kept:
         self.domain = domain
         self.revision = -1
         self.rows = self._sound(rows)
-        from tidings.matching.matcher import Matcher  # with its compiler, a third of what a gateway's start takes
+        from tidings.matching.matcher import (
+            Matcher,
+        )  # loads the compiler, a third of the time that a gateway takes to start
 
         self.matcher = Matcher([_subscription(row) for row in self.rows.values()], domain, threads=1)
 
@@ -116,7 +118,7 @@ class _Kept:
         self.matcher.upsert([_subscription(row) for row in begun.values()])
 
     def _sound(self, rows: list[FilterRow]) -> dict[int, FilterRow]:
-        """The filters that are or were in force, by number; without those of a time when the domain was another."""
+        """Returns the filters that are or were valid, by number; without those that do not fit the domain as it is."""
         begun = [row for row in rows if row.valid_from is not None]
         rejects = compile_filters([row.filter for row in begun], self.domain, on_error="reject").rejects
         broken = {place for place, _ in rejects}
@@ -130,16 +132,16 @@ def _subscription(row: FilterRow) -> Subscription:
 
 
 class NodeSelection:
-    """Any thread may ask."""
+    """Finds the nodes that filters select. Threads may share it."""
 
     def __init__(self, catalogue: Catalogue, domains: KnownDomains) -> None:
         self._catalogue = catalogue
         self._domains = domains
 
     def nodes(self, row: SubscriptionRow, position: int, text: str) -> str:
-        """As a JSON array of texts, by the filter that the subscription had at this position.
+        """Returns the nodes as a JSON array of texts, by the filter that the subscription had at this position.
 
-        None of them where the domain is another since, so that the filter or the event cannot be read by it.
+        The array is empty if the domain has changed so that the filter or the event no longer fits it.
         """
         definition = self._definition(row)
         found: list[str] = []

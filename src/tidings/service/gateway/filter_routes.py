@@ -36,7 +36,7 @@ routes = APIRouter(prefix="/v1", tags=["filters"])
     "/filters:test",
     summary="What a filter makes of one event, and why",
     openapi_extra=openapi.body(FilterTestBody),
-    responses=openapi.answers(413, 415),
+    responses=openapi.responses(413, 415),
 )
 async def test(request: Request) -> Response:
     context, tenant = await caller(request)
@@ -55,7 +55,7 @@ async def test(request: Request) -> Response:
     "/filters:backtest",
     summary="What a filter would have delivered in the past, on Spark",
     openapi_extra=openapi.body(BacktestBody),
-    responses=openapi.answers(413, 415, _200="The result", _202="Under way: ask at Location"),
+    responses=openapi.responses(413, 415, _200="The result", _202="Under way: ask at Location"),
 )
 async def backtest(request: Request) -> Response:
     context, tenant = await caller(request)
@@ -80,7 +80,7 @@ async def backtest(request: Request) -> Response:
 @routes.get(
     "/jobs/{id}",
     summary="The result of a backtest",
-    responses=openapi.answers(_200="The result", _202="Under way: ask again"),
+    responses=openapi.responses(_200="The result", _202="Under way: ask again"),
 )
 async def job(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
@@ -91,7 +91,7 @@ async def job(request: Request, id: str) -> Response:
     "/events/{position}/matches",
     summary="Which subscriptions an event matches now, and which it nearly matches",
     tags=["events"],
-    responses=openapi.answers(),
+    responses=openapi.responses(),
 )
 async def matches(request: Request, position: str) -> Response:
     context, tenant = await caller(request)

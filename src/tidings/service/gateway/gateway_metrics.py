@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus. Subscriptions are many, so only the busiest have series of their own."""
+"""The gateway's counters for Prometheus. There are many subscriptions, so only the busiest have their own series."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Busiest:
-    """Who has the most of something, of many, in little memory (Metwally et al. 2005, "space saving")."""
+    """Counts many names in little memory, and finds the largest counts (Metwally et al. 2005, "space saving")."""
 
     def __init__(self, kept: int = 1000) -> None:
         self._kept = kept
@@ -34,7 +34,7 @@ class Busiest:
             counts[name] += count
         elif len(counts) < self._kept:
             counts[name] = count
-        else:  # in place of the least, whose count it inherits: too much is counted, never too little
+        else:  # replaces the smallest, whose count it inherits: counts are too high, never too low
             least = min(counts, key=counts.__getitem__)
             counts[name] = counts.pop(least) + count
 
@@ -104,7 +104,7 @@ class Metrics:
 
 
 class LogEnd:
-    """The ends of the log as they were last seen, so that asking for metrics asks no store."""
+    """The ends of the log as they were last read, so that metrics need no store."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -120,7 +120,7 @@ class _Given(Collector):
 
 
 class _Tenants(Collector):
-    """What tenants have and may have, and how often they were refused more."""
+    """What tenants use, their quotas, and how often they were refused."""
 
     def __init__(self, use: TenantUse) -> None:
         self._use = use
@@ -130,8 +130,8 @@ class _Tenants(Collector):
 
     def collect(self) -> Iterator[Metric]:
         labels = ["tenant", "quota"]
-        used = GaugeMetricFamily("tidings_tenant_used", "What a tenant has of what has a quota", labels=labels)
-        limit = GaugeMetricFamily("tidings_tenant_limit", "What it may have", labels=labels)
+        used = GaugeMetricFamily("tidings_tenant_used", "What a tenant uses of a quota", labels=labels)
+        limit = GaugeMetricFamily("tidings_tenant_limit", "The quota", labels=labels)
         refused = CounterMetricFamily("tidings_tenant_refusals", "Requests refused for a quota", labels=labels)
         refusals: Counts[str] = Counts()
         for (tenant, _), count in self._use.refusals.items():
@@ -145,7 +145,7 @@ class _Tenants(Collector):
 
 
 class _Open(Collector):
-    """Open connections, and those that there was no room for."""
+    """Open connections, and those that were refused or closed for others."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -168,7 +168,7 @@ class _Open(Collector):
 
 
 class _Driver(Collector):
-    """What the driver says of its domains."""
+    """What the driver reports of its domains."""
 
     _FIELDS = (
         ("events", "tidings_domain_events_matched", "Events that the driver has matched"),
@@ -194,7 +194,7 @@ class _Driver(Collector):
 
     def collect(self) -> Iterator[Metric]:
         up = 1 if self._lag.driver == "running" else 0
-        yield GaugeMetricFamily("tidings_driver_up", "Whether the driver was heard of lately", value=up)
+        yield GaugeMetricFamily("tidings_driver_up", "Whether the driver has reported recently", value=up)
         yield GaugeMetricFamily("tidings_log_end_position", "The next event's position", value=self._log_end.position)
         yield GaugeMetricFamily("tidings_log_start_position", "The oldest event's position", value=self._log_end.start)
         lags = {key: self._lag.of(key) for key in self._lag.domains()}

@@ -1,7 +1,6 @@
 """The gateway's process: `python -m tidings.service.gateway.gateway_process DIR --host 127.0.0.1 --port 8080`.
 
-Ends on SIGTERM and SIGINT: streams and long polls are let go, what is being appended is answered, the log is
-closed.
+Ends on SIGTERM and SIGINT: streams and long polls end, what is being appended is answered, and the log is closed.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from tidings.service.gateway.gateway_context import Context
 from tidings.service.gateway.gateway_settings import LOOPBACK_HOSTS, Settings, read_limits, read_quotas
 from tidings.service.gateway.security import check_bind
 
-FILES = 4096  # that a gateway may have open beside connections: three for each domain's mailboxes
-STOP_SECONDS = 10  # that requests under way have, before they are broken off
+FILES = 4096  # open files besides connections: three for each domain's mailboxes
+STOP_SECONDS = 10  # that requests under way have before they are cancelled
 
 
 class _Server(uvicorn.Server):
-    """Says that it stops before it waits for open requests, some of which would stay open for ever."""
+    """Ends long polls and streams before it waits for open requests: those would stay open forever."""
 
     async def on_tick(self, counter: int) -> bool:
-        # Where the disk failed under the log, only opening it anew tells what is kept: who started us starts us anew.
+        # After the disk failed under the log, only reopening it shows what is kept: the supervisor restarts us.
         context = self._context()
         if context is not None and self.broken:
             context.close()
@@ -57,7 +56,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # What is there now stays. To look through it again and again for garbage would cost a tenth of the time.
+        # What is loaded now stays. To search it for garbage again and again would cost a tenth of the time.
         gc.collect()
         gc.freeze()
 
@@ -69,7 +68,7 @@ class _Server(uvicorn.Server):
 
 
 class _Reasons(logging.Filter):
-    """Of a gateway that cannot start, the reason: the way through the web framework tells its operator nothing."""
+    """Logs only the reason why a gateway cannot start, without the framework's stack trace."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage().strip()
@@ -80,7 +79,7 @@ class _Reasons(logging.Filter):
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """What a signal does that has been heeded already."""
+    """Handles a signal that was already handled."""
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -121,7 +120,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
 
 
 def with_descriptors(settings: Settings) -> Settings:
-    """As many open files as the system allows; and no more connections than these are enough for."""
+    """Returns settings with no more connections than there can be open files, after raising that limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -142,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = arguments().parse_args(argv)
     logging.basicConfig(level=given.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        # A gateway always has tokens: it makes the first one itself.
+        # A gateway always has a token: it creates the first one itself.
         check_bind(given.host, tls=bool(given.certificate and given.key), token=True)
         app = create_app(DataDirectory(given.data), with_descriptors(settings_of(given)))
         config = uvicorn.Config(
@@ -166,9 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.getLogger("uvicorn.error").addFilter(_Reasons())
         server = _Server(config)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(
-                number, _nothing
-            )  # uvicorn sends itself again what ended it; to be asked to end is no failure
+            signal.signal(number, _nothing)  # uvicorn raises again the signal that ended it, which is no failure
         server.run()
     except TidingsError as error:
         print(error, file=sys.stderr)

@@ -30,19 +30,22 @@ from tidings.errors import TidingsError, did_you_mean
 from tidings.model.event_json import MAX_BATCH_BYTES, MAX_EVENT_BYTES
 from tidings.service.data.data_directory import DEFAULT_TENANT, NAME
 
+LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
 FOREVER = "forever"
 _LIMIT = re.compile(r"([0-9]{1,9}) *([a-z]+)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SIZES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_BYTES = {"": 1, "b": 1, **_SIZES}
+_SIZE = re.compile(r"([0-9]{1,12}) *([a-z]*)")
 
 
 class RetentionError(TidingsError):
-    """A limit that cannot be read."""
+    """A retention limit that cannot be read."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the operator wants to be kept; without either, everything."""
+    """What the operator wants the log to keep; with neither limit, everything."""
 
     max_age: dt.timedelta | None = None
     max_bytes: int | None = None
@@ -50,10 +53,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class HeldLimits:
-    """How long beyond that it is kept for those who need it; how much of it is in each tenant's quota."""
+    """How long the log is kept beyond that for those who need it; each tenant's quota limits how much."""
 
     max_age: dt.timedelta = dt.timedelta(days=30)
-    grace_seconds: float = 3600.0  # that everybody has after the gateway was started, or a stream last came further
+    grace_seconds: float = 3600.0  # after the gateway was started, or a stream last came further
 
 
 HELD_BY_DEFAULT = HeldLimits()
@@ -61,7 +64,7 @@ KEPT_BY_DEFAULT = Limits(max_age=dt.timedelta(days=7))
 
 
 def read_limits(texts: Iterable[str]) -> Limits:
-    """Limits as they are written: 7d, 12h, 50gb, forever; of several the strictest counts.
+    """Reads limits such as 7d, 12h, 50gb or forever; of several the strictest counts.
 
     >>> read_limits(["7d", "50gb"])
     Limits(max_age=datetime.timedelta(days=7), max_bytes=53687091200)
@@ -81,10 +84,6 @@ def read_limits(texts: Iterable[str]) -> Limits:
                 f"retain: {text[:40]!r} is no limit; give an age such as 12h or 7d, a size such as 50gb, or {FOREVER}"
             )
     return Limits(min(ages, default=None), min(sizes, default=None))
-
-
-_BYTES = {"": 1, "b": 1, **_SIZES}
-_SIZE = re.compile(r"([0-9]{1,12}) *([a-z]*)")
 
 
 class QuotaError(TidingsError):
@@ -110,7 +109,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """What a gateway takes of all tenants, and of those that have not said yet who they are."""
+    """The limits of all tenants together, and of senders that have not given a token yet."""
 
     max_connections: int = 4_096
     max_connections_per_address: int = 1_024  # of another machine; programs of this one share an address
@@ -140,7 +139,7 @@ _Record = TypeVar("_Record", Quota, ServiceLimits)
 
 
 def read_quotas(path: Path) -> Quotas:
-    """The quotas in a file; raises QuotaError with what is wrong and where."""
+    """Reads the quotas in a file; raises QuotaError with what is wrong and where."""
     try:
         written = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -186,11 +185,8 @@ def _number(value: object, kind: type, name: str, where: str) -> int | float:
     return int(value) if kind is int else float(value)
 
 
-LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
-
-
 class BodyLimits(NamedTuple):
-    """What one request may bring."""
+    """The limits of one request."""
 
     event_bytes: int
     batch_bytes: int  # decompressed
@@ -202,18 +198,18 @@ class WebhookSettings:
     """How webhooks are delivered."""
 
     timeout_seconds: float = 15.0  # of one attempt, all of it
-    max_answer_bytes: int = 64 << 10  # that are read of an answer; only its status matters
+    max_answer_bytes: int = 64 << 10  # that are read of a response; only its status matters
     at_once: int = 128  # attempts under way; a tenant has at most half of them, and an endpoint half of that
-    turn_seconds: float = 1.0  # after which one who delivers lets others have their turn
+    turn_seconds: float = 1.0  # after which the next subscription has its turn
     lookup_seconds: float = 5.0  # of a host's name
     # Pauses after the first, second, … failure, each with jitter; after the last the notification is a dead letter.
     backoff_seconds: tuple[float, ...] = (5, 30, 120, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600)
     jitter: float = 0.2  # of each pause, up or down
-    max_retry_after_seconds: float = 24 * 3600.0  # that a receiver may ask for
+    max_retry_after_seconds: float = 24 * 3600.0  # that a receiver may request
     suspended_after: int = 5  # failures of one notification, after which the endpoint is only probed
     probe_seconds: float = 3600.0  # between attempts then, at least
-    overlap_seconds: float = 24 * 3600.0  # in which the secret before the present one signs too
-    stumbled_seconds: float = 1.0  # after which a turn is given again that a store has cut short
+    overlap_seconds: float = 24 * 3600.0  # during which the previous secret signs too
+    stumbled_seconds: float = 1.0  # after which a turn that a store has cut short is repeated
 
 
 @dataclass(frozen=True)
@@ -224,18 +220,18 @@ class Settings:
     dev_webhooks: bool = False  # webhooks may go to loopback, by http too
     catalogue: str | None = None  # a PostgreSQL URL; None: a file in the data directory
     log: str | None = None  # the URL of a topic of Kafka; None: files in the data directory
-    operator: str = DEFAULT_TENANT  # the tenant whose tokens may read /metrics, which tells of all tenants
+    operator: str = DEFAULT_TENANT  # the tenant whose tokens may read /metrics, which covers all tenants
 
     max_event_bytes: int = MAX_EVENT_BYTES
     max_batch_bytes: int = MAX_BATCH_BYTES
     max_batch_events: int = 100_000  # in one request
     quotas: Quotas = field(default_factory=Quotas)
     max_lag_events: int = 2_000_000  # of a domain, published and not yet matched
-    threaded_bytes: int = 16 << 10  # a body past this is read in a thread, so that others need not wait for it
+    threaded_bytes: int = 16 << 10  # a larger body is read in a thread, so that others need not wait for it
 
-    max_answer_bytes: int = 8 << 20  # of the events in one answer, and one event more
+    max_answer_bytes: int = 8 << 20  # of the events in one response, exceeded by one event at most
     keep_alive_seconds: float = 15.0  # of a stream on which nothing happens
-    poll_seconds: float = 0.02  # between looks at mailboxes that somebody waits for
+    poll_seconds: float = 0.02  # between polls of mailboxes that somebody waits for
     # What a stream sends before its client has to acknowledge some of it.
     stream_window_notifications: int = 1_000
     stream_window_bytes: int = 4 << 20
@@ -244,11 +240,11 @@ class Settings:
     backtest_wait_seconds: float = 30.0
     sweep_seconds: float = 1.0
     replay_pause_seconds: float = 30.0  # before the driver tries a history again that it could not replay
-    retain: Limits = KEPT_BY_DEFAULT  # of the log, beyond which only what is needed is kept
-    held: HeldLimits = HELD_BY_DEFAULT  # of what is needed, beyond which it is given up
-    retain_seconds: float = 60.0  # between looks at what can be removed
+    retain: Limits = KEPT_BY_DEFAULT  # beyond these limits the log keeps only what is needed
+    held: HeldLimits = HELD_BY_DEFAULT  # beyond these limits what is needed is given up
+    retain_seconds: float = 60.0  # between removals
     job_kept_seconds: float = 24 * 3600.0
-    token_cache_seconds: float = 5.0  # a token that was revoked works for so long
+    token_cache_seconds: float = 5.0  # for which a revoked token still works
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
 
     @property

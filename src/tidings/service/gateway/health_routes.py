@@ -26,7 +26,7 @@ _GIVEN_UP = 20  # needs that are not met any more, as shown to the operator
 routes = APIRouter(tags=["operation"])
 
 
-@routes.get("/v1/health", summary="Whether the service serves; needs no token", responses=openapi.answers())
+@routes.get("/v1/health", summary="Whether the service serves; needs no token", responses=openapi.responses())
 async def health(request: Request) -> Response:
     """`degraded` has its `reasons`; with a token it shows the tenant's domains too."""
     context: Context = request.app.state.context
@@ -63,7 +63,7 @@ async def health(request: Request) -> Response:
     "/metrics",
     summary="Prometheus metrics; for the operator's tokens",
     response_class=PlainTextResponse,
-    responses=openapi.answers(403),
+    responses=openapi.responses(403),
 )
 async def metrics(request: Request) -> Response:
     context, tenant = await caller(request)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -28,8 +27,12 @@ from tidings.store.mailboxes.deliveries import DeadNotification
 from tidings.store.mailboxes.notifications import Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress
 
-_CACHED_CHARACTERS = 16 << 20  # what is delivered is mostly new, and all who wait for it ask at once
-_READ_SPAN = 256  # positions that one read of the log may span, rather than one read each
+OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowledged"
+RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
+_DEAD_AT_ONCE = 10_000  # dead letters that are written in one transaction
+_ALL = 1 << 30  # notifications: mailboxes have their own limit
+_CACHED_CHARACTERS = 16 << 20  # most of what is delivered is new, and is read by many at once
+_READ_SPAN = 256  # positions that one read of the log may span
 
 
 class _Texts(NamedTuple):
@@ -45,7 +48,11 @@ class _Texts(NamedTuple):
 
 
 class EventTexts:
-    """Reads texts off the log, and keeps the pages that were read last. Threads may share one."""
+    """Reads the texts of events, and keeps the pages that were read last. Threads may share it.
+
+    A read holds its current page, and reads on as its caller continues. The cache only saves reading a page again that
+    another has just read: what is in it never changes a result.
+    """
 
     def __init__(self, log: LogReader, *, cached_characters: int = _CACHED_CHARACTERS) -> None:
         self._log = log
@@ -54,12 +61,12 @@ class EventTexts:
         self._firsts: list[int] = []  # of those pages, in order
         self._sizes: dict[int, int] = {}
         self._size = 0
-        self._lock = threading.Lock()  # of the cache alone: nobody waits for another's read of the log
+        self._lock = threading.Lock()  # of the cache only: no read of the log waits for another
 
     def of(self, positions: Sequence[int], domain: str) -> Iterator[str | None]:
-        """The texts at positions, which go up, read page by page as the caller goes on.
+        """Yields the texts at ascending positions, read page by page as the caller continues.
 
-        None where the log has no such event of the domain: retention has removed it, or a repair has given it up.
+        None stands for an event that the log does not have: retention has removed it, or a repair has given it up.
         """
         page: _Texts | None = None
         for position, read in self._reads(positions, domain):
@@ -67,12 +74,12 @@ class EventTexts:
                 page = self._cached(position)
             if page is None:
                 page = self._advanced(read, position)
-            if page is None or not page.has(position):  # the read has passed it, or met one that is gone
+            if page is None or not page.has(position):  # the read has passed it, or reached one that was removed
                 page = self._advanced(self._log.pages(position, position + 1, domain=domain), position)
             yield None if page is None or page.domain != domain else page.texts[position - page.first]
 
     def positions(self, domain: str, start: int, end: int | None = None) -> Iterator[int]:
-        """The positions of a domain's events from `start` on, up to `end` or to the end of the log."""
+        """Yields the positions of a domain's events from `start` to `end`, or to the end of the log."""
         last = self._log.end
         for first, count, _ in self._log.parts(
             max(start, self._log.start), last if end is None else min(end, last), domain
@@ -80,7 +87,7 @@ class EventTexts:
             yield from range(first, first + count)
 
     def _reads(self, positions: Sequence[int], domain: str) -> Iterator[tuple[int, Iterator[Page]]]:
-        """Each position with the read of the log that spans it, which begins when it is first needed."""
+        """Yields each position with the read of the log that spans it, which begins when it is first needed."""
         read: Iterator[Page] = iter(())
         end = -1
         for at, position in enumerate(positions):
@@ -91,7 +98,7 @@ class EventTexts:
             yield position, read
 
     def _advanced(self, read: Iterator[Page], position: int) -> _Texts | None:
-        """The page of a position, where a read that has not passed it comes to it."""
+        """Returns the page of a position if a read that has not passed it reaches it."""
         try:
             for page in read:
                 if page.end > position:
@@ -124,31 +131,24 @@ class EventTexts:
         return kept
 
 
-OVERFLOWED = "the mailbox was full: too many notifications waited to be acknowledged"
-RETAINED = "the event was removed from the log, by retention or in a repair, before it was delivered"
-_DEAD_AT_ONCE = 10_000  # dead letters that are written in one transaction
-_ALL = 1 << 30  # notifications: a mailbox has a bound of its own
-_logger = logging.getLogger(__name__)
-
-
 class Waiting(NamedTuple):
     """A notification that can be delivered."""
 
     position: int
     text: str  # as JSON
-    what: str = "event"  # "event", or "nodes" where those are asked for
+    what: str = "event"  # "event", or "nodes" if the subscription selects those
 
     @property
     def member(self) -> str:
-        """It as a member of a JSON object."""
+        """The notification as a member of a JSON object."""
         return f'"{self.what}":{self.text}'
 
 
 class Taken(NamedTuple):
-    """What was read of a mailbox: what can be delivered, and how far the reading came."""
+    """What was read of a mailbox: what can be delivered, and up to where."""
 
     waiting: list[Waiting]
-    after: int  # the position to go on after
+    after: int  # the position to continue after
 
 
 @dataclass
@@ -156,7 +156,7 @@ class _Box:
     """The mailboxes of one domain."""
 
     store: Notifications
-    loads: int  # up to which load who waits was woken
+    loads: int  # the last load that was reported by `woken`
 
 
 class Mailboxes:
@@ -176,19 +176,19 @@ class Mailboxes:
             box.store.close()
 
     def forget(self, key: str) -> None:
-        """Let go of a domain's mailboxes: it is gone, and another may come in its place."""
+        """Closes the mailboxes of a domain that was removed; another may take its name."""
         with self._opening:
             box = self._boxes.pop(key, None)
         if box is not None:
             box.store.close()
 
     def take(self, row: SubscriptionRow, after: int, limit: int, max_bytes: int | None = None) -> Taken:
-        """The next notifications of a subscription after a position, in order: so many bytes, and one more."""
+        """Returns the next notifications after a position, in order; only the last may exceed `max_bytes`."""
         waiting: list[Waiting] = []
         for position, text in self._events(row, self.positions(row, after, limit), max_bytes):
             if text is not None:
                 waiting.append(self._wanted(row, position, text))
-            elif position > self._deliveries.cursor(row.key):  # it is lost, and that is not to go unnoticed
+            elif position > self._deliveries.cursor(row.key):  # it is lost, and must not go unnoticed
                 self._deliveries.dead(row.key, position, RETAINED)
             after = position
         return Taken(waiting, after)
@@ -196,7 +196,7 @@ class Mailboxes:
     def _events(
         self, row: SubscriptionRow, positions: Sequence[int], max_bytes: int | None = None
     ) -> Iterator[tuple[int, str | None]]:
-        """Positions and their events, up to the one that makes too many bytes."""
+        """Yields positions and their events, up to the one that exceeds the bytes."""
         left = self._settings.max_answer_bytes if max_bytes is None else max_bytes
         for position, text in zip(positions, self._texts.of(positions, domain_key_of(row)), strict=True):
             yield position, text
@@ -209,8 +209,8 @@ class Mailboxes:
         if box is None:
             return []
         found: list[int] = []
-        # The newest filter first: what is loaded between two reads then is in the later one, and what an older filter
-        # has before is not passed over.
+        # The newest filter first: what is loaded between two reads is then in the later one, and nothing that an older
+        # filter has before it is skipped.
         for filter in reversed(row.filters):
             start, end = filter.deliver_from, filter.valid_to
             if start is None or (end is not None and end - 1 <= max(after, start - 1)):
@@ -224,14 +224,14 @@ class Mailboxes:
         return found[:limit]
 
     def acknowledge(self, row: SubscriptionRow, position: int) -> None:
-        """Note that a subscriber has all up to a position, of what was there to be had: what is matched later comes."""
+        """Acknowledges everything up to a position that is in the mailbox; what is matched later still comes."""
         if not self.positions(row, position - 1, 1):
             there = self.positions(row, self._deliveries.cursor(row.key), _ALL)
             position = there[-1] if there else -1
         self._deliveries.acknowledge(row.key, position)
 
     def reached(self, key: str) -> int:
-        """All events of a domain before this position were matched; 0 where its stream has not begun."""
+        """Returns the position before which all events of a domain were matched; 0 if its stream has not begun."""
         reached = self._loaded(key)
         shared = self._data.shared.progress
         if shared.exists() and not (self._data.domains / key / "query").exists():
@@ -240,17 +240,17 @@ class Mailboxes:
         return reached
 
     def _loaded(self, key: str) -> int:
-        """The position after the last one that a stream of the domain's own has loaded."""
+        """Returns the position after the last one that the domain's own stream has loaded."""
         box, path = self._boxes.get(key), self._data.domains / key / "mailboxes.sqlite"
         if box is not None:
             return box.store.resume()
         if not path.exists():
             return 0
-        with Notifications(path, read_only=True) as store:  # not kept open: this is asked of all domains there are
+        with Notifications(path, read_only=True) as store:  # not kept open: this is called for every domain
             return store.resume()
 
     def waiting_before(self, key: str, position: int) -> list[int]:
-        """The filters of a domain, by number, that have something waiting before a position."""
+        """Returns the filters of a domain, by number, that have something waiting before a position."""
         box = self._box(key)
         if box is None:
             return []
@@ -258,7 +258,7 @@ class Mailboxes:
         return [number for number in numbers if box.store.positions_of(number, before=position, limit=1)]
 
     def redriven(self, row: SubscriptionRow, limit: int, max_bytes: int | None = None) -> list[Waiting]:
-        """What was dead and is to be delivered once more, the first of it: so many bytes, and one more."""
+        """Returns the first dead letters to be delivered again; only the last may exceed `max_bytes`."""
         return self.redriven_at(row, self._deliveries.redriven(row.key, limit=limit), max_bytes)
 
     def redriven_at(
@@ -273,7 +273,7 @@ class Mailboxes:
         return waiting
 
     def _wanted(self, row: SubscriptionRow, position: int, text: str) -> Waiting:
-        """What of an event the subscriber wants."""
+        """Returns the part of an event that the subscription selects."""
         if row.select == "nodes":
             return Waiting(position, self._selection.nodes(row, position, text), "nodes")
         return Waiting(position, text)
@@ -281,7 +281,7 @@ class Mailboxes:
     def dead_letters(
         self, row: SubscriptionRow, after: int, limit: int
     ) -> tuple[list[tuple[DeadNotification, str | None]], bool]:
-        """What could not be delivered, with the events that are still there; and whether there are more."""
+        """Returns dead letters, with the events that the log still has; and whether there are more."""
         self.take_in_overflow(row)
         given_up = self._deliveries.dead_letters(row.key, after, limit + 1)
         missed = itertools.islice(self._missed(row, after), limit + 1)
@@ -291,7 +291,7 @@ class Mailboxes:
         return shown, len(shown) < len(letters)
 
     def _missed(self, row: SubscriptionRow, after: int) -> Iterator[DeadNotification]:
-        """Dead letters of events that were not matched since they or the filter broke matching, in their order."""
+        """Yields, in order, dead letters of events that were not matched because they or the filter broke matching."""
         key = domain_key_of(row)
         path = self._data.domains / key / "aside.json"
         if not path.exists():
@@ -310,10 +310,10 @@ class Mailboxes:
                 seen = position
 
     def take_in_overflow(self, row: SubscriptionRow) -> None:
-        """Have what found no room in a mailbox be dead letters, once: how far that came is a cursor of its own."""
+        """Makes dead letters of what overflowed a mailbox, once; a separate cursor keeps how far that has come."""
         box = self._box(domain_key_of(row))
         if box is None or row.replaying:
-            return  # a history is loaded late, and below what may have overflowed already
+            return  # a history is loaded late, before what may have overflowed already
         for filter in row.filters:
             start, end = filter.deliver_from, filter.valid_to
             while True:
@@ -331,7 +331,7 @@ class Mailboxes:
                 path = self._data.domains / key / "mailboxes.sqlite"
                 if key not in self._boxes and path.exists():  # the driver makes it
                     store = Notifications(path)
-                    self._boxes[key] = _Box(store, 0)  # whatever is in it is new to who waits
+                    self._boxes[key] = _Box(store, 0)  # everything in it is new
                 box = self._boxes.get(key)
         return box
 

@@ -110,16 +110,15 @@ def events_body() -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": _EVENTS}}
 
 
-def answers(*statuses: int, **described: str) -> dict[int | str, dict[str, Any]]:
+def responses(*statuses: int, **described: str) -> dict[int | str, dict[str, Any]]:
     """Returns the part of an operation that describes its responses: errors, and those that are described."""
-    refused = sorted({*statuses, *_EVERYWHERE})
     content = {MEDIA_TYPE: {"schema": _schema(ProblemBody)}}
-    responses: dict[int | str, dict[str, Any]] = {
-        status: {"description": _TITLES[status], "content": content} for status in refused
+    found: dict[int | str, dict[str, Any]] = {
+        status: {"description": _TITLES[status], "content": content} for status in sorted({*statuses, *_EVERYWHERE})
     }
     for status in (408, 429, 503):
-        responses[status]["headers"] = {"Retry-After": {"description": "Seconds, if waiting helps", "schema": _TEXT}}
-    return responses | {int(name.removeprefix("_")): {"description": text} for name, text in described.items()}
+        found[status]["headers"] = {"Retry-After": {"description": "Seconds, if waiting helps", "schema": _TEXT}}
+    return found | {int(name.removeprefix("_")): {"description": text} for name, text in described.items()}
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:

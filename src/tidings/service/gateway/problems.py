@@ -1,7 +1,7 @@
 """Every error of the interface in one form: RFC 9457's `application/problem+json`.
 
-Errors of the framework (no such route, no such method) take it too. What is our own fault says so without a
-stack trace, which goes to the log.
+Errors of the framework (unknown route or method) have it too. An error that is our own fault says so without a stack
+trace, which goes to the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Problem(Exception):
-    """A request that is not done, and why; raised anywhere below a route."""
+    """Why a request is refused; raised anywhere below a route."""
 
     def __init__(
         self,
@@ -68,19 +68,19 @@ class Problem(Exception):
 
 
 def missing(what: str, name: object, *, pointer: str | None = None, hint: str = "") -> Problem:
-    """Not there, or another's: which of the two nobody is told."""
+    """Returns a 404 for what does not exist or is another tenant's, which look the same from outside."""
     return Problem(
         404, "missing", f"{what}: there is no {shown(name)}" + (f"; {hint}" if hint else ""), pointer=pointer
     )
 
 
 def invalid(detail: str, pointer: str) -> Problem:
-    """A value that is JSON, and still cannot be."""
+    """Returns a 422 for an invalid value in valid JSON."""
     return Problem(422, "invalid", detail, pointer=pointer)
 
 
 def busy(detail: str, *, status: int = 503, retry_after: int = 1, **more: Any) -> Problem:
-    """Too much at the moment. Nothing was done; it may be sent again."""
+    """Returns a 503 for now: nothing was done, and the request may be sent again."""
     return Problem(status, "busy", detail, headers={"Retry-After": str(retry_after)}, **more)
 
 
@@ -91,12 +91,12 @@ def shown(value: object) -> str:
 
 
 def pointer_to(*parts: str | int) -> str:
-    """A JSON pointer (RFC 6901)."""
+    """Returns a JSON pointer (RFC 6901)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """How an error of the layers below is told; None for one that is nobody's but ours."""
+    """Returns the problem for an error of the layers below; None for a mistake of our own."""
     match error:
         case Problem():
             return error
@@ -123,14 +123,14 @@ def problem_of(error: Exception) -> Problem | None:
             return Problem(404, "missing", str(error))
         case CatalogueConflictError():
             return Problem(409, "conflict", str(error))
-        case TidingsError():  # a store that cannot be used: the operator's to put right, in the log
+        case TidingsError():  # a store that cannot be used: the log tells the operator
             _logger.error("cannot serve: %s", error)
             return busy("a store of the service cannot be used at the moment; its log says why", retry_after=10)
     return None
 
 
 def install(app: FastAPI) -> None:
-    """Have an application answer every error as a problem."""
+    """Makes an application respond to every error with a problem."""
 
     async def ours(_: Request, error: Exception) -> Response:
         problem = problem_of(error)

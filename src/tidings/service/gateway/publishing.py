@@ -1,9 +1,9 @@
-"""Publishing: from a request's body to positions in the log, which are on the disk when they are answered.
+"""Publishing: from a request's body to positions in the log, which are returned when they are on disk.
 
     body ─► strict JSON ─► CloudEvents or records ─► fit their domain ─► Log.submit ─► positions
 
-What is past a bound is refused before it is read further: the service's memory holds so many bodies, the log
-so many bytes that wait for the disk, and the driver may be so many events behind.
+What exceeds a limit is refused before more of it is read. There are limits on bodies in memory, on bytes of the log
+that wait for the disk, and on events that wait for the driver.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Publisher:
         self._lag = lag
         self._use = use
         self._metrics = metrics
-        self.broken: LogError | None = None  # after which nothing is written any more
+        self.broken: LogError | None = None  # after it nothing more is written
 
     async def publish(self, request: Request, tenant: str, name: str) -> Response:
-        """Append the events of a request, all or none, and answer their positions."""
+        """Appends the events of a request, all or none, and returns their positions."""
         began = time.perf_counter()
         settings = self._settings
         kind = media_type(request)
@@ -56,7 +56,7 @@ class Publisher:
             body = await self._bodies.read(request, settings.max_batch_bytes, held)
             domain = self._domains.remembered(tenant, name) or await self._domains.find(tenant, name)
             self._refuse_if_behind(tenant, domain, len(body))
-            # A large body in a thread of its own: others, and the streams, are not to wait for it.
+            # A large body is read in a thread, so that other requests do not wait for it.
             apart = len(body) > settings.threaded_bytes or kind in FEEDS
             exact = None if domain is None else domain.exact
             read = await self._do(apart, read_published, kind, request.headers, body, settings.body_limits, exact)
@@ -73,7 +73,7 @@ class Publisher:
                 future = await self._do(apart, self._submit, read, domain, many)
                 positions: list[int] = await asyncio.wrap_future(future)
             except LogError as error:
-                if type(error) is LogError:  # of no kind that passes: the log has to be opened again
+                if type(error) is LogError:  # permanent: the log has to be opened again
                     self.broken = error
                     raise busy(str(error), retry_after=5) from None
                 if not isinstance(error, LogConflictError):
@@ -93,18 +93,18 @@ class Publisher:
         return await self._threads.run(work, *values)
 
     def _submit(self, events: Events, domain: KnownDomain, many: bool) -> Future[list[int]]:
-        """Check events against their domain, and have them written."""
+        """Checks events against their domain, and submits them to the log."""
         objects = events.objects
         try:
             if len(objects) >= MIN_COLUMNS_EVENTS:
                 return self._log.submit(read_events(objects, domain.domain), texts=events.texts)
-            # For a few events columns cost more than they save, and a page this small keeps none.
+            # For a few events columns cost more than they save, and such a small page keeps none.
             for row, event in enumerate(objects):
                 try:
                     read_record(event, domain.domain)
                 except EventError as error:
                     raise EventError(error.reason, row=row, attribute=error.attribute) from None
-            if not domain.domain.has_cloud_events:  # what the log would take for an identity is an attribute here
+            if not domain.domain.has_cloud_events:  # what looks like an identity to the log is an attribute here
                 return self._log.submit(read_events(objects, domain.domain), texts=events.texts)
             return self._log.submit(objects, domain=domain.key, texts=events.texts)
         except EventError as error:
@@ -128,7 +128,7 @@ class Publisher:
 
 
 def _refuse_misfits(events: Events, domain: KnownDomain) -> None:
-    """Acknowledge nothing that a domain cannot have which was changed while the events were appended."""
+    """Raises a 409 if a domain was changed while events were appended, and they no longer fit it."""
     rejects = read_events(events.objects, domain.domain, on_error="reject").rejects
     if rejects:
         detail = (
@@ -143,7 +143,7 @@ def _refuse_misfits(events: Events, domain: KnownDomain) -> None:
 
 
 def misfit(error: EventError, objects: list[dict[str, Any]], many: bool, *, in_data: bool = True) -> Problem:
-    """An event that does not fit its domain, with the place of the value."""
+    """Returns the problem for an event that does not fit its domain, with a pointer to the value."""
     row = error.row or 0
     event = objects[row]
     parts: list[str | int] = [row] if many else []

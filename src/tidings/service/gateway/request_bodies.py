@@ -27,6 +27,19 @@ from tidings.service.gateway.problems import Problem, pointer_to
 from tidings.service.gateway.scheduling import FairThreads
 from tidings.service.gateway.tenant_use import TenantUse
 
+Exact: TypeAlias = "tuple[Path, ...] | None"  # attributes whose numbers keep every digit; None: all do
+
+# A number that may be beyond 64 bits or beyond a double, as `strict_json` has it; or space between a key and its colon.
+_ODD = re2.compile(rb'(?:^|[^0-9.])[0-9]{19}|[0-9][eE][+-]?[0-9]{3}|"[ \t\r\n]+:')
+
+_PIECE = 1 << 16
+_FIRST = 1 << 9  # bytes of a gzip member that are read first
+_GZIP = 16 + zlib.MAX_WBITS
+_QUOTA = "uploading_bytes"
+
+
+# -- strict reading ----------------------------------------------------------------------------------
+
 
 class Events(NamedTuple):
     """Events as objects, and the text of each."""
@@ -41,7 +54,7 @@ def text_of(body: bytes) -> str:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """The one object of a body."""
+    """Returns the object that a body is."""
     with _refused():
         value = strict_json.read_one(strict_json.text_of(body)).value
     if not isinstance(value, dict):
@@ -50,8 +63,8 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 
 def one_event(body: bytes, limits: BodyLimits) -> Events:
-    """A body that is one event."""
-    if (size := len(body.strip(b" \t\r\n"))) > limits.event_bytes:  # before anything is made of it
+    """Reads a body that is one event."""
+    if (size := len(body.strip(b" \t\r\n"))) > limits.event_bytes:  # before it is parsed
         raise too_large(f"the event has {size} bytes, and at most {limits.event_bytes} are taken")
     text = text_of(body)
     with _refused():
@@ -60,9 +73,9 @@ def one_event(body: bytes, limits: BodyLimits) -> Events:
 
 
 def many_events(body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
-    """A body that is an array of events."""
+    """Reads a body that is an array of events."""
     text = text_of(body)
-    few = body.count(b"{") <= limits.events  # else they are counted one by one, as they are read
+    few = body.count(b"{") <= limits.events  # otherwise they are counted as they are read
     if few and exact is not None and (quick := quick_array(body, text, exact, limits.event_bytes)) is not None:
         return Events(*quick)
     found = ((text[one.start : one.end], one.value) for one in strict_json.read_array(text, limits.event_bytes))
@@ -70,7 +83,7 @@ def many_events(body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
 
 
 def event_lines(body: bytes, limits: BodyLimits, exact: Exact = None) -> Events:
-    """A body with one event a line; empty lines are none."""
+    """Reads a body with one event per line; empty lines are skipped."""
     text = text_of(body)
     few = body.count(b"\n") < limits.events
     if few and exact is not None and (quick := quick_lines(body, text, exact, limits.event_bytes)) is not None:
@@ -98,7 +111,7 @@ def _events(found: Iterable[tuple[str, Any]], limits: BodyLimits, *, many: bool 
             row = number if many else None
             if number == limits.events:
                 raise too_many_events(limits)
-            # No character has more than four bytes: only long texts need be counted in bytes.
+            # No character has more than four bytes, so only the bytes of long texts are counted.
             if len(text) * 4 > max_bytes and (size := len(text.encode())) > max_bytes:
                 raise too_large(f"the event has {size} bytes, and at most {max_bytes} are taken", row)
             if not isinstance(value, dict):
@@ -123,27 +136,24 @@ def _place(row: int | None) -> str | None:
     return None if row is None else pointer_to(row)
 
 
-Exact: TypeAlias = "tuple[Path, ...] | None"  # attributes whose numbers are read digit by digit; None: all are
-
-# A number that may be beyond 64 bits or beyond a double, as `strict_json` has it; or space between a key and its colon.
-_ODD = re2.compile(rb'(?:^|[^0-9.])[0-9]{19}|[0-9][eE][+-]?[0-9]{3}|"[ \t\r\n]+:')
+# -- quick reading -----------------------------------------------------------------------------------
 
 
 def exact_paths(domain: Domain) -> Exact:
-    """The attributes of a domain that are integers or decimals; None where some are deeper, in arrays and maps."""
+    """Returns the attributes of a domain that are integers or decimals; None if some are inside arrays or maps."""
     if not domain.has_cloud_events or any(_has_exact_parts(type_) for type_ in domain.leaves.values()):
         return None
     return tuple(path for path, type_ in domain.leaves.items() if _is_exact(type_))
 
 
 def quick_lines(body: bytes, text: str, exact: Sequence[Path], max_bytes: int) -> tuple[list[Any], list[str]] | None:
-    """The events of a text with one a line, and their texts; None where they have to be read strictly."""
+    """Returns the events of a text with one per line, and their texts; None if they have to be read strictly."""
     lines = [written[0].rstrip(" \t\r") for written in LINE.finditer(text)]
     return _read(body, lines, exact, max_bytes)
 
 
 def quick_array(body: bytes, text: str, exact: Sequence[Path], max_bytes: int) -> tuple[list[Any], list[str]] | None:
-    """The same of an array.
+    """Returns the same for an array.
 
     Texts that are objects each, and between them commas, are an array of these objects, however they were found.
     """
@@ -163,7 +173,7 @@ def _read(body: bytes, texts: list[str], exact: Sequence[Path], max_bytes: int) 
     objects: list[Any] = []
     try:
         for text in texts:
-            if len(text) * 4 > max_bytes:  # before anything is made of it, all at once
+            if len(text) * 4 > max_bytes:  # before it is parsed, all at once
                 return None
             event = orjson.loads(text)
             if type(event) is not dict:
@@ -179,7 +189,7 @@ def _read(body: bytes, texts: list[str], exact: Sequence[Path], max_bytes: int) 
 
 
 def _keys(event: dict[str, Any], braces: int) -> int:
-    """How many keys an object has, with those of the objects in it: all of them, where none was there twice."""
+    """Returns how many keys an object has, including inner objects; fewer than the text has if one occurs twice."""
     if braces == 1:
         return len(event)
     data = event.get("data")
@@ -199,7 +209,7 @@ def _keys(event: dict[str, Any], braces: int) -> int:
 
 
 def _has_fraction(objects: list[Any], paths: Sequence[Path]) -> bool:
-    """Whether an attribute that is read digit by digit has a number with a point: 1.0 is an integer, and 8.40 exact."""
+    """Whether an attribute that keeps every digit has a number with a point: 1.0 is an integer, and 8.40 exact."""
     records = [
         event["data"] if "specversion" in event and type(event.get("data")) is dict else event for event in objects
     ]
@@ -221,14 +231,11 @@ def _has_exact_parts(type_: DataType) -> bool:
     return any(_is_exact(part) or _has_exact_parts(part) for part in parts)
 
 
-_PIECE = 1 << 16
-_FIRST = 1 << 9  # bytes of a gzip member that are looked at first
-_GZIP = 16 + zlib.MAX_WBITS
-_QUOTA = "uploading_bytes"
+# -- receiving ---------------------------------------------------------------------------------------
 
 
 class Bodies:
-    """Reads bodies, each from its tenant's share of the memory that there is for all."""
+    """Reads bodies, each within its tenant's share of the memory for all."""
 
     def __init__(self, use: TenantUse, threads: FairThreads) -> None:
         self._use = use
@@ -236,14 +243,16 @@ class Bodies:
         self._threads = threads
 
     def held(self, tenant: str) -> Held:
-        """Room for one body, which grows with it and is free again when its block ends."""
+        """Reserves memory for one body; it grows with the body and is free again when its block ends."""
         return Held(self._use, tenant)
 
     async def read(self, request: Request, max_bytes: int, held: Held) -> bytes:
-        """The body as its sender wrote it, decompressed; 413 as soon as there is more than is taken."""
+        """Returns a body, decompressed; raises a 413 as soon as it exceeds `max_bytes`."""
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", "gzip", "x-gzip", ""):
-            raise Problem(415, "encoding", f"the content encoding '{encoding[:40]}' is not taken; send gzip, or none")
+            raise Problem(
+                415, "encoding", f"the content encoding '{encoding[:40]}' is not supported; send gzip, or none"
+            )
         declared = request.headers.get("content-length", "")
         if declared.isdigit() and int(declared) > max_bytes:
             raise _too_large(max_bytes)
@@ -255,7 +264,7 @@ class Bodies:
 
 
 class Held:
-    """What one body takes of its tenant's share."""
+    """What one body uses of its tenant's share."""
 
     def __init__(self, use: TenantUse, tenant: str) -> None:
         self._use = use
@@ -275,10 +284,10 @@ class Held:
 
 
 async def received(request: Request, max_bytes: int, held: Held, limits: ServiceLimits) -> bytes:
-    """The body as it was sent; 408 where it takes too long.
+    """Returns a body as it was sent; raises a 408 if it takes too long.
 
-    It has some seconds to come in, and as many again whenever it has brought what the least rate makes of these: so one
-    that stops is refused soon, however much of it is there.
+    It has some seconds, and as many again whenever the bytes for them at the minimum rate have arrived: a body that
+    stops is refused soon, however much of it has arrived.
     """
     whole: bytes | bytearray = b""
     seconds, noted = limits.body_seconds, 0
@@ -290,7 +299,7 @@ async def received(request: Request, max_bytes: int, held: Held, limits: Service
                     raise _too_large(max_bytes)
                 held.grow(len(piece))
                 if not whole:
-                    whole = piece  # as nearly always, all of it
+                    whole = piece  # nearly always all of it
                 elif piece:
                     if isinstance(whole, bytes):
                         whole = bytearray(whole)
@@ -306,10 +315,10 @@ async def received(request: Request, max_bytes: int, held: Held, limits: Service
 
 
 def gunzipped(body: bytes, max_bytes: int) -> bytes:
-    """What was compressed, as far as it is allowed to reach: a small body can stand for a huge one.
+    """Returns a decompressed body; raises a 413 beyond `max_bytes`, since a small body can stand for a huge one.
 
-    A body may be many members, one after the other. What zlib has not used of its input it copies, so a member is given
-    little at first, and twice as much each time that it wants more: all copies together are as long as the body.
+    A body may be many members, one after the other. zlib copies the input that it has not used, so a member is given
+    little at first, and twice as much each time that it needs more: all copies together are as long as the body.
     """
     pieces: list[bytes] = []
     size, at, view = 0, 0, memoryview(body)
@@ -337,13 +346,13 @@ def gunzipped(body: bytes, max_bytes: int) -> bytes:
 
 
 def media_type(request: Request) -> str:
-    """The media type in lower case; 415 where there is none, or the charset is not UTF-8."""
+    """Returns the media type in lower case; raises a 415 if there is none, or the charset is not UTF-8."""
     written = request.headers.get("content-type", "")
     kind, *parameters = (part.strip().lower() for part in written.split(";"))
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
-            raise Problem(415, "media-type", f"the charset {value[:40]!r} is not taken; send UTF-8")
+            raise Problem(415, "media-type", f"the charset {value[:40]!r} is not supported; send UTF-8")
     if not kind:
         raise Problem(415, "media-type", "the request has no Content-Type; say what the body is")
     return kind
@@ -353,7 +362,7 @@ def expect_json(request: Request, *others: str) -> None:
     kind = media_type(request)
     if kind not in ("application/json", *others):
         wanted = " or ".join(("application/json", *others))
-        raise Problem(415, "media-type", f"the media type '{kind[:80]}' is not taken here; send {wanted}")
+        raise Problem(415, "media-type", f"the media type '{kind[:80]}' is not supported here; send {wanted}")
 
 
 def _too_large(max_bytes: int) -> Problem:

@@ -6,11 +6,11 @@
                              the cap, or the    the first that the
                              first needed       operator's limits keep
 
-An event is needed as long as a stream has not matched it, a history or a backtest that was asked for has not
-read it, or a notification of it waits to be acknowledged. A subscriber who stays away so holds the log; the
-service says who it is. Nobody holds it for ever: beyond so many bytes of a tenant's own or of all tenants, or so long,
-the oldest notifications of subscribers who stay away become dead letters, and a stream that does not come further is
-not waited for. Dead letters hold nothing: their events are there for as long as others are.
+An event is needed until every stream has matched it, every requested history and backtest has read it, and its
+notifications are acknowledged. So a subscriber that stays away holds the log, and the service reports which one. Nobody
+holds it forever: beyond some bytes of a tenant's own or of all tenants, or beyond an age, the oldest notifications of
+absent subscribers become dead letters, and a stream that does not come further is no longer waited for. Dead letters
+hold nothing: their events are kept as long as others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidings.service.gateway.mailbox_reading import Mailboxes, domain_key_of
 from tidings.service.gateway.scheduling import Background
 from tidings.store.catalogue import SubscriptionRow
 
-_SAID = 20  # of those who are not waited for, in the log
+_SAID = 20  # of those that are not waited for are logged
 _AT_ONCE = 10_000  # notifications that are given up in one transaction
 _logger = logging.getLogger(__name__)
 
@@ -40,17 +40,17 @@ that nobody acknowledged"
 
 
 class Need(NamedTuple):
-    """The first position that somebody needs, and who."""
+    """The first position that is needed, and by whom."""
 
     position: int
     who: str
     tenant: str
-    give_up: Callable[[int], None] | None = None  # all before a position; None: there is nothing to be noted
-    insists: bool = False  # it is met, whatever it takes: a stream that comes further
+    give_up: Callable[[int], None] | None = None  # gives up all before a position; None: nothing is noted
+    insists: bool = False  # it is always met: a stream that comes further
 
 
 class Retention:
-    """Removes from the log what is past its limits and needed by nobody."""
+    """Removes from the log what exceeds its limits and nobody needs."""
 
     def __init__(self, stores: Stores, mailboxes: Mailboxes, lag: Lag) -> None:
         self._log = stores.log
@@ -64,13 +64,13 @@ class Retention:
         self._lag = lag
         self._background = Background("retention", stores.settings.retain_seconds, self._once)
         self._began = time.monotonic()
-        self._moved: dict[str, tuple[int, float]] = {}  # by domain, how far its stream was, and since when
-        self._reached: dict[str, tuple[int, int]] = {}  # what was told the last time: the driver's process, a position
-        # Who asks for history holds this: what they were told that there is stays until it is known what they need.
+        self._moved: dict[str, tuple[int, float]] = {}  # by domain: how far its stream was, and since when
+        self._reached: dict[str, tuple[int, int]] = {}  # what was last reported: the driver's process, a position
+        # Held by requests for history: what they were promised stays until it is known what they need.
         self.lock = threading.Lock()
-        self.held_by: Need | None = None  # who keeps the log from being shorter
-        self.held_bytes: dict[str, int] = {}  # by tenant: of its own events, what the log has because of its needs
-        self.given_up: list[Need] = []  # those that are not waited for any more
+        self.held_by: Need | None = None  # what keeps the log from being shorter
+        self.held_bytes: dict[str, int] = {}  # by tenant: of its own events, what the log keeps for its needs
+        self.given_up: list[Need] = []  # those that are no longer waited for
 
     def start(self) -> None:
         if self._limits != Limits():
@@ -83,7 +83,7 @@ class Retention:
         await self._threads.run(self.once)
 
     def once(self) -> int:
-        """Remove what can be; answers the position that the log begins at now."""
+        """Removes what can be removed; returns the position at which the log begins now."""
         with self.lock:
             wanted = self._log.kept_from(max_age=self._limits.max_age, max_bytes=self._limits.max_bytes)
             start = self._log.start
@@ -101,7 +101,7 @@ class Retention:
         return kept
 
     def _within_bounds(self, needs: list[Need], wanted: int) -> list[Need]:
-        """The needs that are met, each from the first position that it may hold; the rest of them is given up."""
+        """Returns the needs that are met, each from the first position that it may hold; the rest is given up."""
         age = (self._limits.max_age or dt.timedelta()) + self._held.max_age
         oldest = self._log.position_at(dt.datetime.now(dt.UTC) - age)
         first: dict[str, int] = {}  # that each tenant needs
@@ -119,12 +119,12 @@ class Retention:
                 own = self._log.position_of_newest(most, before=wanted, prefix=f"{tenant}.")
                 floors[tenant] = max(oldest, own)
         if time.monotonic() - self._began < self._held.grace_seconds:
-            floors = dict.fromkeys(first, 0)  # nobody had the time yet to come back
+            floors = dict.fromkeys(first, 0)  # nobody has had time to come back yet
         met: list[Need] = []
         excess: list[Need] = []
         for need in needs:
             (met if need.insists or need.position >= floors[need.tenant] else excess).append(need)
-        first_met = min((need.position for need in met), default=wanted)  # where that is before, nothing is gained
+        first_met = min((need.position for need in met), default=wanted)  # giving up what lies after it gains nothing
         self.given_up = [need for need in excess if need.position < first_met]
         for need in self.given_up[:_SAID]:
             _logger.error(
@@ -138,21 +138,21 @@ class Retention:
         return met + [need._replace(position=max(need.position, floors[need.tenant])) for need in excess]
 
     def _matched(self) -> Iterator[Need]:
-        """What every stream has done with.
+        """Yields what every stream has finished.
 
-        A query that is started again may read its last micro-batch once more, all of which lies before what
-        it had told. So what counts is what it told the time before, if it has been running since.
+        A query that is restarted may read its last micro-batch again, all of which lies before what it had reported. So
+        what counts is the report before the last, if it has been running since.
         """
         process = self._lag.status.get("pid") if self._lag.driver == "running" else None
-        told: dict[str, tuple[int, int]] = {}
+        reported: dict[str, tuple[int, int]] = {}
         for row in self._catalogue.domains():
             before = self._reached.get(row.key)
             if isinstance(process, int) and self._lag.domain(row.key).get("state") == "running":
-                told[row.key] = (process, self._lag.reached(row.key))
-            settled = before[1] if before is not None and row.key in told and before[0] == process else -1
-            said = f"the stream of {row.key} has not told that it is further"
-            yield Need(settled, said, row.tenant, insists=self._gets_on(row.key, is_running=row.key in told))
-        self._reached = told
+                reported[row.key] = (process, self._lag.reached(row.key))
+            settled = before[1] if before is not None and row.key in reported and before[0] == process else -1
+            said = f"the stream of {row.key} has not reported that it has passed it"
+            yield Need(settled, said, row.tenant, insists=self._gets_on(row.key, is_running=row.key in reported))
+        self._reached = reported
 
     def _gets_on(self, key: str, *, is_running: bool) -> bool:
         """Whether a stream has come further within the grace, or runs and has nothing to match."""
@@ -164,14 +164,14 @@ class Retention:
         return now - since < self._held.grace_seconds
 
     def _asked_for(self) -> Iterator[Need]:
-        """Histories that are being replayed or backtested."""
+        """Yields histories that are being replayed or backtested."""
         for job in self._catalogue.open_jobs():
             start = job.request.get("from")
             if isinstance(start, int):
                 yield Need(start, f"a {job.kind} of {job.tenant} is under way", job.tenant)
         for row in self._catalogue.unfinished():
             if row.replay_from is not None:
-                said = f"the history of subscription {row.tenant}/{row.subscription} is asked for"
+                said = f"the history of subscription {row.tenant}/{row.subscription} is requested"
                 yield Need(row.replay_from, said, row.tenant)
 
     def _redriven(self) -> Iterator[Need]:
@@ -180,7 +180,7 @@ class Retention:
         for key in keys:
             for position in self._deliveries.redriven(key, limit=1):
                 tenant = owners[key].tenant if key in owners else ""
-                said = "a dead letter is to be delivered once more"
+                said = "a dead letter is to be delivered again"
                 yield Need(position, said, tenant, partial(self._give_redriven_up, key))
 
     def _give_redriven_up(self, key: int, before: int) -> None:
@@ -189,7 +189,7 @@ class Retention:
                 self._deliveries.dead(key, position, HELD)
 
     def _waiting(self, wanted: int) -> Iterator[Need]:
-        """Notifications that nobody has acknowledged, of events that would be removed."""
+        """Yields notifications of events that would be removed and are not acknowledged."""
         for domain in self._catalogue.domains():
             numbers = self._mailboxes.waiting_before(domain.key, wanted)
             rows = {row.key: row for row in self._catalogue.by_filter(numbers).values()} if numbers else {}

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, hosts, where the service listens, and where webhooks may go."""
+"""Who may do what: tokens, hosts, and where the service listens."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from tidings.service.gateway.scheduling import FairThreads, asking
 from tidings.store.catalogue import Catalogue
 
 _CACHED_TOKENS = 10_000
-CONNECTION = "tidings.connection"  # where a request's scope has the connection that it came on
+CONNECTION = "tidings.connection"  # the key of a request's connection in its scope
 
 
 class BindError(TidingsError):
-    """A place to listen at that would leave the service open to others."""
+    """An address to listen at that would leave the service open to others."""
 
 
 def check_bind(host: str, *, tls: bool, token: bool) -> None:
-    """Refuse to listen for others than this machine without both encryption and a token."""
+    """Raises BindError for an address that other machines can reach, unless there are TLS and a token."""
     if is_loopback(host) or (tls and token):
         return
     lacking = " and ".join(
         name for name, there in (("TLS (--certificate, --key)", tls), ("a token", token)) if not there
     )
-    raise BindError(f"serve: {host} can be reached from other machines, and there is no {lacking}; add it, or leave "
-                    "--host at 127.0.0.1")  # fmt: skip
+    raise BindError(
+        f"serve: {host} can be reached from other machines, and there is no {lacking}; add it, or leave "
+        "--host at 127.0.0.1"
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -44,7 +46,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(headers: Headers) -> str:
-    """The name that a request is addressed to, without its port."""
+    """Returns the name that a request is addressed to, without its port."""
     host = headers.get("host", "").strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -52,7 +54,7 @@ def host_of(headers: Headers) -> str:
 
 
 class Connection(Protocol):
-    """The connection that a request came on, as far as tenants are concerned."""
+    """The connection of a request, which counts for a tenant."""
 
     def belongs_to(self, tenant: str) -> None: ...
 
@@ -60,13 +62,13 @@ class Connection(Protocol):
 
 
 def connection_of(request: Request) -> Connection | None:
-    """The connection of a request; None where another server than ours runs the application."""
+    """Returns the connection of a request; None if another server than ours runs the application."""
     found: Connection | None = request.scope.get(CONNECTION)
     return found
 
 
 class Tokens:
-    """Who sends a request. What the catalogue said is remembered for some seconds."""
+    """Finds the tenant of a request. What the catalogue returned is remembered for some seconds."""
 
     def __init__(self, catalogue: Catalogue, threads: FairThreads, seconds: float) -> None:
         self._catalogue = catalogue
@@ -75,7 +77,7 @@ class Tokens:
         self._known: OrderedDict[str, tuple[str | None, float]] = OrderedDict()
 
     async def tenant(self, request: Request) -> str:
-        """The tenant of a request's token, who has the connection from now on; 401 where there is none."""
+        """Returns the tenant of a request's token, which the connection counts for from now on; raises a 401."""
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
@@ -93,7 +95,7 @@ class Tokens:
     async def _look_up(self, secret: str) -> tuple[str | None, float]:
         tenant = await self._threads.run(self._catalogue.tenant_of, secret)
         known = (tenant, time.monotonic() + self._seconds)
-        if tenant is not None:  # what nobody has ever had is not worth remembering
+        if tenant is not None:  # an unknown token is not remembered
             self._known[secret] = known
             while len(self._known) > _CACHED_TOKENS:
                 self._known.popitem(last=False)

@@ -28,14 +28,14 @@ routes = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
     summary="Subscribe",
     status_code=201,
     openapi_extra=openapi.body(SubscriptionBody),
-    responses=openapi.answers(409, 413, 415, _201="It gets every event that is published from now on"),
+    responses=openapi.responses(409, 413, 415, _201="It gets every event that is published from now on"),
 )
 async def create(request: Request) -> Response:
     context, tenant = await caller(request)
     return await _created(context, tenant, await context.read(request, tenant, SubscriptionBody))
 
 
-@routes.get("", summary="The tenant's subscriptions, page by page", responses=openapi.answers())
+@routes.get("", summary="The tenant's subscriptions, page by page", responses=openapi.responses())
 async def listed(
     request: Request,
     domain: str | None = None,
@@ -62,7 +62,7 @@ async def listed(
     return JSONResponse({"subscriptions": rows, "next": page.next})
 
 
-@routes.get("/{id}", summary="A subscription", responses=openapi.answers())
+@routes.get("/{id}", summary="A subscription", responses=openapi.responses())
 async def found(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
     row = await context.subscriptions.required(tenant, id)
@@ -73,7 +73,7 @@ async def found(request: Request, id: str) -> Response:
     "/{id}",
     summary="Subscribe under an id, or replace what is there",
     openapi_extra=openapi.body(SubscriptionBody),
-    responses=openapi.answers(409, 413, 415, _201="Created", _200="Replaced"),
+    responses=openapi.responses(409, 413, 415, _201="Created", _200="Replaced"),
 )
 async def put(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
@@ -94,7 +94,7 @@ async def put(request: Request, id: str) -> Response:
     "/{id}",
     summary="Change some of a subscription",
     openapi_extra=openapi.body(SubscriptionPatch, MERGE_PATCH, "application/json"),
-    responses=openapi.answers(409, 413, 415),
+    responses=openapi.responses(409, 413, 415),
 )
 async def patched(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
@@ -102,7 +102,7 @@ async def patched(request: Request, id: str) -> Response:
     return await _changed(context, await context.subscriptions.required(tenant, id), body)
 
 
-@routes.delete("/{id}", summary="Unsubscribe", status_code=204, responses=openapi.answers())
+@routes.delete("/{id}", summary="Unsubscribe", status_code=204, responses=openapi.responses())
 async def deleted(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
     row = await context.subscriptions.required(tenant, id)

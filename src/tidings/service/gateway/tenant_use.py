@@ -1,4 +1,4 @@
-"""Counts what each tenant uses, and refuses what is beyond its quota.
+"""Counts what each tenant uses, and refuses what exceeds its quota.
 
 Some resources are shared: memory for bodies, and connections. They are divided so that a tenant that uses at most a
 tenth of its quota is never refused, whatever the other tenants do:
@@ -10,8 +10,8 @@ The first tenth of a quota is reserved for its tenant. Only use beyond it comes 
 shared part can run out. `take` refuses in two cases: the tenant would exceed its quota, or it would take from the
 shared part and nothing is left there. A use that stays within the tenth is neither.
 
-The price: all tenants together can use the shared part plus a tenth of each one's quota. Tenants are made by the
-operator, so that their number is known.
+The price: all tenants together can use the shared part plus a tenth of each one's quota. The operator creates tenants,
+so their number is known.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from tidings.service.gateway.gateway_settings import Quota, Quotas
 from tidings.service.gateway.problems import Problem, busy
 
-OWN = 10  # the part of a quota that is a tenant's own: one in so many
+OWN = 10  # a tenth of a quota is the tenant's own
 
 NAMES = tuple(one.name for one in dataclasses.fields(Quota))
 
-# What a tenant can do about it, by the quota; and whether waiting helps.
-_ADVICE = {
-    "domains": ("delete some", False),
-    "subscriptions": ("delete some", False),
-    "filter_cost": ("delete some subscriptions, or write cheaper filters", False),
-    "connections": ("close some, or send several requests on one", True),
-    "streams": ("close some", True),
-    "uploading_bytes": ("send fewer bodies at once", True),
-    "waiting_bytes": ("publish again when some are matched", True),
-    "shared_waiting_bytes": (
-        "publish again when some are matched; a domain with many events gets its own stream",
-        True,
+
+class _Refusal(NamedTuple):
+    """How a refusal is written, by quota."""
+
+    what: str
+    advice: str  # what the tenant can do
+    passes: bool = True  # whether waiting helps
+
+
+_REFUSALS = {
+    "domains": _Refusal("domains", "delete some", passes=False),
+    "subscriptions": _Refusal("subscriptions", "delete some", passes=False),
+    "filter_cost": _Refusal(
+        "units of filter cost", "delete some subscriptions, or write cheaper filters", passes=False
     ),
-    "backtests": ("wait for one to end", True),
-}
-_WHAT = {
-    "domains": "domains",
-    "subscriptions": "subscriptions",
-    "filter_cost": "units of filter cost",
-    "connections": "open connections",
-    "streams": "open streams",
-    "uploading_bytes": "bytes of bodies under way",
-    "waiting_bytes": "bytes published and not yet matched",
-    "shared_waiting_bytes": "bytes published to small domains and not yet matched",
-    "backtests": "backtests under way",
+    "connections": _Refusal("open connections", "close some, or send several requests on one"),
+    "streams": _Refusal("open streams", "close some"),
+    "uploading_bytes": _Refusal("bytes of bodies under way", "send fewer bodies at once"),
+    "waiting_bytes": _Refusal("bytes published and not yet matched", "publish again when some are matched"),
+    "shared_waiting_bytes": _Refusal(
+        "bytes published to small domains and not yet matched",
+        "publish again when some are matched; a domain with many events gets its own stream",
+    ),
+    "backtests": _Refusal("backtests under way", "wait for one to end"),
 }
 
 
@@ -60,18 +60,18 @@ _NONE: Counter[str] = Counter()
 
 
 class TenantUse:
-    """Counts what tenants have. For the event loop, like all that asks it."""
+    """Counts what tenants use. Belongs to the event loop."""
 
     def __init__(self, quotas: Quotas, shared: Mapping[str, int]) -> None:
         self.quotas = quotas
         self._measured: dict[str, Callable[[str], int]] = {}  # what is counted elsewhere, by quota
-        self._shared = dict(shared)  # of what is divided: what all tenants have beyond their own tenths
+        self._shared = dict(shared)  # what all tenants together may use beyond their own tenths
         self._taken: Counter[str] = Counter()  # of that
         self._used: dict[str, Counter[str]] = {}  # by tenant
         self.refusals: Counter[tuple[str, str]] = Counter()  # by tenant and quota
 
     def measure(self, name: str, use_of: Callable[[str], int]) -> None:
-        """Have what tenants use of something be counted elsewhere."""
+        """Takes what tenants use of a quota from a function."""
         self._measured[name] = use_of
 
     def limit(self, tenant: str, name: str) -> int:
@@ -83,7 +83,7 @@ class TenantUse:
         return self._used.get(tenant, _NONE)[name] if measured is None else measured(tenant)
 
     def take(self, tenant: str, name: str, amount: int = 1) -> None:
-        """Count that a tenant has more of something; 429 beyond its quota, 503 where what is shared has run out."""
+        """Counts more for a tenant; raises a 429 beyond its quota, and a 503 if the shared part has run out."""
         used, limit = self.used(tenant, name), self.limit(tenant, name)
         if used + amount > limit:
             raise self.refused(tenant, name, used + amount)
@@ -92,7 +92,7 @@ class TenantUse:
             if more and self._taken[name] + more > self._shared[name]:
                 self.refusals[tenant, name] += 1
                 raise busy(
-                    f"the service has no room for more {_WHAT[name]} at the moment; try again in a second, or "
+                    f"the service has no room for more {_REFUSALS[name].what} at the moment; try again in a second, or "
                     f"use at most {limit // OWN:,}, which are always there for you",
                     limit=name, value=limit,
                 )  # fmt: skip
@@ -100,35 +100,26 @@ class TenantUse:
         self._used.setdefault(tenant, Counter())[name] = used + amount
 
     def give(self, tenant: str, name: str, amount: int = 1) -> None:
-        """Count that a tenant has less."""
+        """Counts less for a tenant."""
         used = self._used[tenant]
         before, used[name] = used[name], max(0, used[name] - amount)
         if name in self._shared and self._taken[name]:
             self._taken[name] -= self._beyond(tenant, name, before) - self._beyond(tenant, name, used[name])
 
     def note(self, tenant: str, name: str, amount: int) -> None:
-        """Set what a tenant has, as it was just counted."""
+        """Sets what a tenant uses, as it was just counted."""
         assert name not in self._shared
         self._used.setdefault(tenant, Counter())[name] = amount
 
     def expect_below(self, tenant: str, name: str, amount: int = 1) -> None:
-        """Refuse a tenant more of something that is counted elsewhere, where it would be beyond the quota."""
+        """Raises a 429 if a tenant would exceed a quota whose use is counted elsewhere."""
         wanted = self.used(tenant, name) + amount
         if wanted > self.limit(tenant, name):
             raise self.refused(tenant, name, wanted)
 
     @contextlib.contextmanager
-    def taken(self, tenant: str, name: str, amount: int = 1) -> Iterator[None]:
-        """Something that a tenant has as long as a block runs."""
-        self.take(tenant, name, amount)
-        try:
-            yield
-        finally:
-            self.give(tenant, name, amount)
-
-    @contextlib.contextmanager
     def made(self, tenant: str, name: str, amount: int = 1) -> Iterator[None]:
-        """Something that a block makes: the tenant has it from then on, unless the block raises."""
+        """Counts something that a block creates, from then on, unless the block raises."""
         self.take(tenant, name, amount)
         try:
             yield
@@ -137,14 +128,14 @@ class TenantUse:
             raise
 
     def refused(self, tenant: str, name: str, wanted: int) -> Problem:
-        """What a tenant is told that is at a limit; names it, its value, and what to do."""
+        """Returns the 429 for a tenant at a limit: its name, its value, and what to do."""
         self.refusals[tenant, name] += 1
-        advice, passes = _ADVICE[name]
+        what, advice, passes = _REFUSALS[name]
         limit = self.limit(tenant, name)
         return Problem(
             429,
             "quota",
-            f"this would make {wanted:,} {_WHAT[name]}, and this tenant may have {limit:,} (the quota '{name}'); "
+            f"this would make {wanted:,} {what}, and this tenant may have {limit:,} (the quota '{name}'); "
             f"{advice}, or ask the operator for more",
             headers={"Retry-After": "1"} if passes else None,
             limit=name,
@@ -152,13 +143,13 @@ class TenantUse:
         )
 
     def of(self, tenant: str) -> dict[str, dict[str, int]]:
-        """What a tenant has and may have of everything that is counted here."""
+        """Returns what a tenant uses of every quota, and its limit."""
         return {name: {"used": self.used(tenant, name), "limit": self.limit(tenant, name)} for name in NAMES}
 
     def tenants(self) -> list[str]:
-        """Those that have had anything."""
+        """Returns the tenants that have used anything."""
         return sorted(self._used)
 
     def _beyond(self, tenant: str, name: str, used: int) -> int:
-        """What of a use comes from what all share."""
+        """Returns the part of a use that comes from the shared part."""
         return max(0, used - self.limit(tenant, name) // OWN)

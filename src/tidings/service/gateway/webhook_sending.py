@@ -31,7 +31,7 @@ from tidings.service.gateway.scheduling import Shares
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 MAX_URL = 2_000
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out (RFC 4291)
+_UNICAST = ipaddress.ip_network("2000::/3")  # all IPv6 addresses that are assigned (RFC 4291)
 _NOT_PUBLIC = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 _RELAYS = ipaddress.ip_network("192.88.99.0/24")  # of 6to4
 
@@ -46,9 +46,9 @@ class Resolver:
         self._under_way: dict[tuple[str, int], asyncio.Future[list[str]]] = {}
 
     async def addresses(self, host: str, port: int, *, who: str) -> list[str]:
-        """The addresses of a host, all of which may be sent to; `OSError` where that is not so, or not known in time.
+        """Returns the addresses of a host; raises OSError if one may not be sent to, or the lookup takes too long.
 
-        One that may not is enough to refuse: who answers with both hopes that the other is tried.
+        One such address is enough: a name with both kinds may be an attempt to have the other one tried.
         """
         looking = self._under_way.get((host, port)) or self._look_up(host, port, who)
         try:
@@ -72,7 +72,9 @@ class Resolver:
             raise OSError(f"the host {host} cannot be looked up now: too many other lookups have no answer yet")
         loop = asyncio.get_running_loop()
         looking: asyncio.Future[list[str]] = loop.create_future()
-        looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask
+        looking.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # nobody may be waiting for it any more
         self._under_way[host, port] = looking
         self._shares.take(who)
 
@@ -88,7 +90,7 @@ class Resolver:
                     looking.set_result,
                     [str(entry[4][0]).partition("%")[0] for entry in found],
                 )
-            except Exception as error:  # whatever it is, nobody may wait for ever
+            except Exception as error:  # whatever it is, nobody waits forever
                 answer = (looking.set_exception, error if isinstance(error, OSError) else OSError(str(error)))
             with contextlib.suppress(RuntimeError):  # the service has stopped meanwhile
                 loop.call_soon_threadsafe(done, *answer)
@@ -104,9 +106,9 @@ _who: ContextVar[str] = ContextVar("the tenant whose webhook is sent")
 class Outcome(NamedTuple):
     """How an attempt ended."""
 
-    status: int | None  # None where there was no answer
+    status: int | None  # None: there was no response
     reason: str
-    retry_after: float | None = None  # seconds that the receiver wants to be left alone for
+    retry_after: float | None = None  # seconds that the receiver wants us to wait
 
     @property
     def delivered(self) -> bool:
@@ -114,7 +116,7 @@ class Outcome(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """The receiver wants no more, of this or anything (Standard Webhooks)."""
+        """Whether the receiver wants no more webhooks (Standard Webhooks)."""
         return self.status == 410
 
 
@@ -136,9 +138,9 @@ class Sender:
         await self._pool.aclose()
 
     async def send(self, url: str, secrets: Sequence[str], message: str, body: str, *, who: str) -> Outcome:
-        """Post a body, signed with each secret, and say what became of it; never raises for what the other side does.
+        """Posts a body, signed with each secret, and returns the outcome; never raises for what the receiver does.
 
-        `who` is the tenant, whose share of lookups it is.
+        `who` is the tenant, whose share of lookups is used.
         """
         _who.set(who)
         try:
@@ -157,7 +159,7 @@ class Sender:
         async with self._pool.stream("POST", url, headers=headers, content=body) as response:
             status = response.status
             outcome = Outcome(status, _reason(status), _retry_after(response.headers))
-            # The status is the answer. The rest is read so that the connection can be used again, where it is short.
+            # Only the status matters. The rest, if short, is read so that the connection can be used again.
             size = 0
             try:
                 async with asyncio.timeout(self._settings.timeout_seconds / 3):
@@ -182,7 +184,7 @@ def _reason(status: int) -> str:
 
 
 def _retry_after(headers: Iterable[tuple[bytes, bytes]]) -> float | None:
-    """The seconds of Retry-After, a number or a date (RFC 9110, 10.2.3); None where there are none that make sense."""
+    """Returns the seconds of Retry-After, a number or a date (RFC 9110, 10.2.3); None if it has neither."""
     given = next((value for name, value in headers if name.lower() == b"retry-after"), b"").decode("latin-1").strip()
     if given.isascii() and given.isdigit():
         return float(given[:12])
@@ -206,7 +208,7 @@ def _headers(secrets: Sequence[str], message: str, body: str) -> list[tuple[str,
 
 
 class _Pinned(httpcore2.AsyncNetworkBackend):
-    """Connects to the very address that was looked at: a name that is asked twice may lead elsewhere."""
+    """Connects to the address that was checked: a second lookup of the name might return another."""
 
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
@@ -235,7 +237,7 @@ class _Pinned(httpcore2.AsyncNetworkBackend):
 
 
 def check_webhook_url(url: object, *, dev_webhooks: bool, pointer: str = "/delivery/url") -> str:
-    """A URL that a webhook may have. Where its name leads to is looked at when something is sent."""
+    """Returns a URL that a webhook may have. The addresses of its host are checked when something is sent."""
     if not isinstance(url, str) or not url:
         raise invalid("a webhook needs a url, such as https://example.com/hook", pointer)
     if (
@@ -269,9 +271,9 @@ def check_webhook_url(url: object, *, dev_webhooks: bool, pointer: str = "/deliv
 
 
 def may_be_sent_to(address: Address, *, dev_webhooks: bool) -> bool:
-    """Whether an address is everybody's; with `dev_webhooks`, also whether it is this machine's own.
+    """Whether an address is public; with `dev_webhooks`, or this machine's own.
 
-    An address that has an IPv4 address in it is judged by that one. Those of tunnels lead to whoever runs a relay.
+    An address that contains an IPv4 address is judged by that one. Those of tunnels lead to unknown relays.
     """
     if dev_webhooks and address.is_loopback:
         return True
