@@ -76,7 +76,7 @@ class _Compiled:
     version: int
     manifest: Manifest
     builder: Builder
-    plan: PlacementPlan | None  # where somebody asked for it
+    plan: PlacementPlan | None  # made when it is first needed
 
 
 class Index:
@@ -115,7 +115,7 @@ class Index:
 
     @property
     def placement(self) -> str:
-        """What `auto` stands for; "planned" where it is several placements."""
+        """Which placement `auto` stands for; "planned" if it is several."""
         return self._plan().placement
 
     @property
@@ -124,7 +124,7 @@ class Index:
 
     @property
     def rejects(self) -> DataFrame:
-        """The subscriptions that cannot be matched: id, reason, and the position in the filter where it is known."""
+        """The subscriptions that cannot be matched: id, reason, and the position in the filter if it is known."""
         compiled = self._ready()
         table = pq.read_table(self._directory.folder(compiled.version) / "rejects.parquet")
         schema = f"id {compiled.manifest.id_type}, reason string, position int"

@@ -116,7 +116,7 @@ def partitions_for(wishes: Wishes, parallelism: int) -> int:
 def executor_memory(spark: SparkSession) -> int:
     """Bytes that an executor has for the index, by its configuration; half of a local machine's.
 
-    Spark limits each worker's address space where it is told to. Else an executor has its overhead for all it does
+    Spark limits each worker's address space if it is configured to. Else an executor has its overhead for all it does
     beside the JVM's heap, and its workers share pages of the index; where they already take most of that, a quarter
     is counted on, since not every cluster enforces it.
     """

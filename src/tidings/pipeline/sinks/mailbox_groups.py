@@ -34,7 +34,7 @@ _HEADER_BYTES = 24
 def group_mailboxes(
     subscriptions: DataFrame, domain: Domain, store: str | os.PathLike[str], *, size: int = GROUP
 ) -> int:
-    """Have all subscriptions of a table in groups of those that are alike; answers how many groups there are."""
+    """Divides all subscriptions of a table into groups of similar ones; returns the number of groups."""
     made = Made.of(subscriptions, domain, size)
     with Notifications(store) as opened:
         return opened.group(made.lists(np.arange(len(made.starts) - 1)))
@@ -68,7 +68,7 @@ class Regrouping:
     """What is to become of a store's groups, by the bytes of a sample's notifications."""
 
     pays: bool
-    groups: list[list[str | int]]  # to be made where it pays; none: rows take fewest
+    groups: list[list[str | int]]  # to be made if it pays; none: rows take the fewest bytes
     rows_bytes: float  # without groups
     bytes: float  # with these
     in_force_bytes: float  # as it is
@@ -104,7 +104,7 @@ def regroup(
 
 
 def _saved(loads: Any, events: Any, groups: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Of each load and group the bytes that a page takes less than rows; negative where it takes more."""
+    """Returns for each load and group how many bytes a page saves over rows; negative if it takes more."""
     mine = groups >= 0
     loads, events, groups = loads[mine], events[mine], groups[mine]
     if not len(groups):

@@ -24,7 +24,7 @@ from tidings.errors import EventError
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
 from tidings.pipeline.runtime.spark_workarounds import register
 from tidings.pipeline.sinks.store_sink import NotificationsSink, prepare_staging
-from tidings.pipeline.sources.stream_sources import VERSION, kafka_told
+from tidings.pipeline.sources.stream_sources import VERSION, kafka_errors
 from tidings.pipeline.streams.checkpoint import Checkpoint
 from tidings.store.mailboxes.notifications import Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress
@@ -204,7 +204,7 @@ class KafkaSink:
         return f"kafka:{self.options.get('kafka.bootstrap.servers', '')}/{self.options.get('topic', '')}"
 
     def prepare(self, matched: DataFrame, checkpoint: Checkpoint) -> None:
-        with kafka_told():  # which looks the connector up
+        with kafka_errors():  # which looks the connector up
             matched.sparkSession.readStream.format("kafka").options(**self.options, subscribe="any").load()
         for option in ("kafka.bootstrap.servers", "topic"):
             if option not in self.options:
@@ -225,7 +225,7 @@ class KafkaSink:
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """The console: the first rows of each micro-batch that somebody gets."""
+    """The console: the first rows of each micro-batch that have a match."""
 
     rows: int = 20
 

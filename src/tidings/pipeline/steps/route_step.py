@@ -74,7 +74,7 @@ def routed_once(events: DataFrame, view: View, domain: Domain) -> DataFrame:
 
 
 def _events(columns: Any, view: View, domain: Domain) -> EventBatch:
-    """The columns of the View's attributes; what does not fit the domain is NULL, and refused where it is matched."""
+    """The columns of the View's attributes; what does not fit the domain is NULL, and refused when it is matched."""
     pairs = zip(view.paths, columns, strict=False)
     fitted = {path: fit_column(column, domain.leaves[path]).column for path, column in pairs}
     return EventBatch(domain, len(columns[0]), fitted, np.arange(len(columns[0])), [], None)

@@ -34,7 +34,7 @@ from tidings.model.domain import Domain
 from tidings.pipeline.build.compiled_index import Index, compile
 from tidings.pipeline.build.event_schema import check_events, domain_of
 from tidings.pipeline.build.index_directory import IndexDirectory, Manifest
-from tidings.pipeline.job_errors import PipelineError, brief, told_briefly
+from tidings.pipeline.job_errors import PipelineError, brief, brief_errors
 from tidings.pipeline.runtime.spark_session import session
 from tidings.pipeline.runtime.spark_workarounds import activate, numbered
 from tidings.pipeline.sinks.stream_sinks import Sink, StoreSink, as_sink
@@ -117,7 +117,7 @@ def stream(
 def started(running: Stream, writer: DataStreamWriter, trigger: Trigger, undo: contextlib.ExitStack) -> None:
     """Start the query of a stream, which does at its end what `undo` has to."""
     writer = writer.option("checkpointLocation", str(running.checkpoint.path))
-    with _told():
+    with _stream_errors():
         query = _triggered(writer.queryName(f"tidings-{running.query_id[:8]}"), trigger).start()
     running.runs(query, undo.pop_all())
 
@@ -185,16 +185,16 @@ class Stream:
         return self._index
 
     def replace(self, subscriptions: DataFrame) -> int:
-        """Have another table of subscriptions from the next micro-batch on; answers its version."""
+        """Have another table of subscriptions from the next micro-batch on; returns its version."""
         index = self._versions_in
         domain = Domain.from_json(index.manifest(self._feed.current).domain)
-        with told_briefly():
+        with brief_errors():
             version = compile(subscriptions, index.path, domain=domain, placement=REPLICATED).version
         self.take_up()
         return version
 
     def take_up(self) -> int:
-        """Look for a new version at once, for whoever has just published one; answers the one in use."""
+        """Look for a new version at once, after one was published; returns the one in use."""
         self._feed.look()
         return self._feed.current
 
@@ -225,7 +225,7 @@ class Stream:
         while self.query.isActive and (end is None or time.monotonic() < end):
             # In slices, so that a signal to this process is heard between them.
             left = 0.2 if end is None else min(0.2, max(0.0, end - time.monotonic()))
-            with _told():
+            with _stream_errors():
                 self.query.awaitTermination(max(left, 0.001))  # type: ignore[arg-type]
         failed = self.query.exception()
         if failed is not None:
@@ -234,7 +234,7 @@ class Stream:
 
     def finish(self) -> None:
         """Match all that the source has now, then go on."""
-        with _told():
+        with _stream_errors():
             self.query.processAllAvailable()
 
     def stop(self) -> None:
@@ -364,9 +364,9 @@ def _recovered(source: Source, sink: Sink) -> Source:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _stream_errors() -> Iterator[None]:
     try:
-        with told_briefly():
+        with brief_errors():
             yield
     except PipelineError as error:
         raise PipelineError(_failure(str(error.__cause__ or error))) from error

@@ -65,7 +65,7 @@ class Question:
     """What a View is to serve, beside subscriptions and events."""
 
     room: Room
-    events_a_batch: float  # that micro-batches have had of late
+    events_a_batch: float  # of recent micro-batches
     subscription_bytes: float
     placement: str = AUTO  # one that is named is taken whatever it costs
     epoch: int = 0  # of the next View
@@ -153,11 +153,11 @@ def lay_out(
     made_for: int,
     sample: pa.Table | None = None,
 ) -> str:
-    """Write the files of a View of a base's subscriptions beside those of the base; answers the layout's name.
+    """Write the files of a View of a base's subscriptions beside those of the base; returns the layout's name.
 
     `made_for` are the partitions that were asked for, which not every View has as many of; `sample` are events by
-    which the files are made fast to look things up in. Until a version names the layout, nobody looks at it: one that
-    is left behind by a crash is in nobody's way.
+    which the files are made fast to look things up in. Until a version names the layout it is not used: one that is
+    left behind by a crash does no harm.
     """
     rows = spark.createDataFrame(base.rows)
     builder = Builder(
