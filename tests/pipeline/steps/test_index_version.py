@@ -12,7 +12,7 @@ import pytest
 
 from tidings.matching.matcher import Matcher
 from tidings.matching.saving import matcher_file as storage
-from tidings.pipeline.build.subscription_table import indexed
+from tidings.pipeline.build.table_reading import indexed
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps import index_version
 from tidings.pipeline.steps.index_version import IndexVersion, OneVersion, VersionFiles

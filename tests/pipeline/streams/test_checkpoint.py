@@ -14,7 +14,7 @@ from tidings.model.domain import Attribute, Domain
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
-from tidings.pipeline.build.subscription_table import indexed
+from tidings.pipeline.build.table_reading import indexed
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
 from tidings.pipeline.streams.index_changes import IndexChanges

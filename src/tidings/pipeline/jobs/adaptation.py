@@ -34,7 +34,7 @@ from tidings.model.domain import Domain
 from tidings.model.event import EventBatch, read_events
 from tidings.model.types import Path
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.subscription_table import checked, divided, domain_name, of_domain, read_table
+from tidings.pipeline.build.table_reading import checked, divided, domain_name, of_domain, read_table
 from tidings.pipeline.job_errors import PipelineError, brief_errors
 from tidings.systems.clusters import placement as clusters
 from tidings.systems.clusters.clustering import boruvka, components, kmeans, neighbours

@@ -130,17 +130,19 @@ def _priced(costs: Costs) -> RenderableType:
         name = costs.names[row].as_py()
         table.add_row(
             Text("nobody", "dim") if name is None else Text(_shown(name)),
-            f"{costs.subscriptions[row]:,}", f"{costs.matches[row]:,.3f}",
-            f"{ns[row] / 1e3:,.2f}", f"{shares[row]:.1%}",
-        )  # fmt: skip
+            *_priced_row(costs.subscriptions[row], costs.matches[row], ns[row], shares[row]),
+        )
     if len(costs.names) > COSTS_SHOWN:
         rest = slice(COSTS_SHOWN, None)
         table.add_row(
             Text(f"{len(costs.names) - COSTS_SHOWN:,} others", "dim"),
-            f"{costs.subscriptions[rest].sum():,}", f"{costs.matches[rest].sum():,.3f}",
-            f"{ns[rest].sum() / 1e3:,.2f}", f"{shares[rest].sum():.1%}",
-        )  # fmt: skip
+            *_priced_row(*(one[rest].sum() for one in (costs.subscriptions, costs.matches, ns, shares))),
+        )
     return table
+
+
+def _priced_row(subscriptions: int, matches: float, ns: float, share: float) -> tuple[str, ...]:
+    return f"{subscriptions:,}", f"{matches:,.3f}", f"{ns / 1e3:,.2f}", f"{share:.1%}"
 
 
 def _shown(value: object) -> str:

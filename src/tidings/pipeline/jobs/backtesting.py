@@ -32,7 +32,7 @@ from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain, parse_path, path_text
 from tidings.model.types import Path
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.subscription_table import checked
+from tidings.pipeline.build.table_reading import checked
 from tidings.pipeline.job_errors import PipelineError, brief_errors
 from tidings.pipeline.jobs.time_buckets import BUCKETS_MAX, DAY, SECOND, Bucket, Timeline, Times, moment
 from tidings.pipeline.runtime.spark_workarounds import numbered
@@ -250,7 +250,7 @@ def _clock(events: DataFrame, domain: Domain, name: str | None, unit: str | None
             )
 
 
-def _check_times(tally: Tally, clock: _Clock, asked: Bucket | None) -> None:
+def _check_times(tally: BacktestTally, clock: _Clock, asked: Bucket | None) -> None:
     if tally.timeless == tally.events:
         why = "its texts are no times such as 2024-01-31T08:30:00Z" if clock.texts else "it is NULL in all of them"
         raise EventError(f"no event has a time in the column '{clock.name}': {why}")
@@ -291,7 +291,7 @@ def _matcher(filters: tuple[str, str | None], domain: str) -> Matcher:
     return Matcher(subscriptions, Domain.from_json(domain), threads=1)  # Spark runs a task for each core already
 
 
-class Tally:
+class BacktestTally:
     """What is kept of the events of one task, or of all."""
 
     def __init__(self, task: Task) -> None:
@@ -338,7 +338,7 @@ class Tally:
     def _keep(self, kept: list[tuple[float, int, Event]], more: list[tuple[float, int, Event]]) -> None:
         kept[:] = sorted([*kept, *more], key=lambda one: one[0])[: self._samples]
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: BacktestTally) -> None:
         self.kinds += other.kinds
         self.unfit += other.unfit
         self.timeless += other.timeless
@@ -381,37 +381,37 @@ def _values(column: Any) -> list[Any]:
 def _tally_events(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     random = np.random.default_rng([task.seed, 0 if context is None else context.partitionId()])
-    tally = Tally(task)
+    tally = BacktestTally(task)
     for batch in batches:
         tally.add(batch, task, random)
     yield _packed(tally)
 
 
 def _merge_tallies(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    whole = Tally(task)
+    whole = BacktestTally(task)
     for batch in batches:
         for tally in batch.column("tally"):
             whole.merge(pickle.loads(tally.as_py()))
     yield _packed(whole)
 
 
-def _packed(tally: Tally) -> pa.RecordBatch:
+def _packed(tally: BacktestTally) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(tally)], pa.binary())], names=["tally"])
 
 
-def _collect(events: DataFrame, task: Task) -> Tally:
+def _collect(events: DataFrame, task: Task) -> BacktestTally:
     tallies = events.mapInArrow(partial(_tally_events, task), "tally binary")
     with brief_errors():
         (row,) = tallies.repartition(1).mapInArrow(partial(_merge_tallies, task), "tally binary").collect()
     tally = pickle.loads(row.tally)
-    assert isinstance(tally, Tally)
+    assert isinstance(tally, BacktestTally)
     return tally
 
 
 # ---------------------------------------------------------------------- the answer
 
 
-def _result(tally: Tally, task: Task, clock: _Clock, reads: tuple[Path, ...]) -> Backtest:
+def _result(tally: BacktestTally, task: Task, clock: _Clock, reads: tuple[Path, ...]) -> Backtest:
     bucket, starts, counts = tally.timeline.shown()
     draft, against = task.filters
     chosen = {

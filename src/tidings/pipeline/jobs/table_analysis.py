@@ -39,7 +39,7 @@ from tidings.matching.selectivity import (
 from tidings.model.domain import Domain, path_text
 from tidings.model.event import read_events
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.subscription_table import WholeTable, checked, domain_name, read_whole
+from tidings.pipeline.build.table_reading import WholeTable, checked, domain_name, read_whole
 from tidings.pipeline.job_errors import PipelineError, brief_errors
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.sources.log_source import read_members
 from tidings.pipeline.steps.index_version import read_ids, read_version
-from tidings.pipeline.streams.version_files import Member
+from tidings.pipeline.streams.version_files import SharedMember
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.page import Page, attribute_columns
 
@@ -282,7 +282,7 @@ def _filters_of(suspect: Suspect) -> pa.Table:
     """The filters of a version, but for those that are left out, as a table with id and filter."""
     folder, name = Path(suspect.folder), f"{suspect.version}.json"
     if "members" in json.loads((folder / name).read_text()):
-        rows = Member.from_text((folder / read_members(folder / name)[suspect.key]).read_text()).rows
+        rows = SharedMember.from_text((folder / read_members(folder / name)[suspect.key]).read_text()).rows
         columns: dict[str, Any] = {
             "id": pa.array(list(rows), pa.int64()),
             "filter": pa.array(list(rows.values()), pa.string()),

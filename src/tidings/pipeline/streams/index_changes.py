@@ -45,7 +45,7 @@ from tidings.pipeline.build.index_directory import (
     checksum,
     describe_version,
 )
-from tidings.pipeline.build.subscription_table import attributes_read, indexed
+from tidings.pipeline.build.table_reading import attributes_read, indexed
 from tidings.pipeline.job_errors import PipelineError
 from tidings.systems.interface import REPLICATED
 
@@ -92,7 +92,7 @@ class Base:
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class IndexSnapshot:
     """All subscriptions as they were at one time, for other threads to look at."""
 
     domain: Domain
@@ -188,7 +188,7 @@ class IndexChanges:
             held = self._held = self._current()
             return Base(held.base, held.domain, _rows_of(held), held.placed)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> IndexSnapshot:
         """The subscriptions of the current version."""
         with self._locked():
             held = self._held = self._current()
@@ -196,7 +196,7 @@ class IndexChanges:
             gone = pa.array(held.gone, _TYPES[held.manifest.id_type])
             layout = self._directory.layout(held.base, REPLICATED, check=False)
             size = layout.bytes if layout is not None and held.shards else 0
-            return Snapshot(
+            return IndexSnapshot(
                 held.domain, rows, size / max(1, sum(map(len, held.shards))), [*held.shards, held.matcher], gone
             )
 

@@ -170,6 +170,11 @@ class Stream:
         return self.checkpoint.query
 
     @property
+    def version(self) -> int:
+        """The version of the subscriptions that the next micro-batch meets."""
+        return self._feed.current
+
+    @property
     def index(self) -> str:
         """The directory whose versions the query follows."""
         return str(self._versions_in.path)
@@ -281,7 +286,7 @@ def _by_batches(frame: DataFrame, step: Callable[[DataFrame], DataFrame], sink: 
     """Micro-batches run one by one, each with the version that it is pinned to."""
 
     def run(batch: DataFrame, number: int) -> None:
-        version = running.checkpoint.pin(number, running._feed.current)
+        version = running.checkpoint.pin(number, running.version)
         sink.batch(step(batch.withColumn(VERSION, F.lit(version).cast("bigint"))), number, running.checkpoint)
 
     return frame.writeStream.foreachBatch(run)
@@ -301,7 +306,7 @@ def _session_of(*given: Any) -> SparkSession:
         if isinstance(one, DataFrame):
             return one.sparkSession
         if isinstance(one, Index):
-            return one._table.sparkSession
+            return one.spark
     return SparkSession.getActiveSession() or session()
 
 
