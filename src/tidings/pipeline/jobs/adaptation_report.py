@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tidings.model.domain import path_text
 from tidings.pipeline.job_errors import PipelineError
-from tidings.store.log.log_files import sync_directory
+from tidings.pipeline.streams.checkpoint import write_durably
 from tidings.systems.geometry.line_positions import edges_to_json
 from tidings.systems.interface import View, view_from_dict, view_to_dict
 
@@ -90,14 +90,7 @@ def publish(name: str, view: Any, folder: Path) -> bool:
         if _without_epoch(view_to_dict(before)) == _without_epoch(json.loads(json.dumps(form))):
             return False
         form["epoch"] = before.epoch + 1
-    path = folder / (name + SUFFIX)
-    beside = path.with_suffix(".unfinished")
-    with beside.open("w") as file:
-        file.write(json.dumps(form) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    sync_directory(folder)
+    write_durably(folder / (name + SUFFIX), json.dumps(form) + "\n")
     return True
 
 

@@ -210,7 +210,7 @@ class LogReading:
                     f"domain '{self.domain.name}': the attribute '{name}' has the name of a column of the log; "
                     "read with a prefix for the latter, such as prefix='log_'"
                 )
-        place += [f"{quote_name(name)} {_type_of(node)}" for name, node in attributes.items()]
+        place += [f"{quote_name(name)} {type_of(node)}" for name, node in attributes.items()]
         return ", ".join(place + ([f"{self.prefix}rejected STRING"] if self.reject else []))
 
     def _own(self) -> list[str]:
@@ -490,10 +490,11 @@ def _open(path: str) -> LogReader:
     return reader
 
 
-def _type_of(node: Any) -> DataType:
+def type_of(node: Any) -> DataType:
+    """Returns the type of an attribute, or of a tree of them by name."""
     if isinstance(node, DataType):
         return node
-    return struct(*((name, _type_of(inner)) for name, inner in node.items()))
+    return struct(*((name, type_of(inner)) for name, inner in node.items()))
 
 
 def _count(options: MutableMapping[str, str], name: str, default: int | None) -> int | None:
