@@ -58,14 +58,12 @@ def given(spark: SparkSession, request: pytest.FixtureRequest) -> Given:
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_every_placement_answers_what_the_matcher_answers(given: Given, placement: Any) -> None:
+def test_every_placement_finds_what_the_matcher_finds(given: Given, placement: Any) -> None:
     assert by_number(pipeline.match(given.events, given.index, placement=placement)) == given.expected
 
 
 @pytest.mark.parametrize("placement", STREAMED)
-def test_a_stream_answers_what_a_batch_answers(
-    spark: SparkSession, given: Given, placement: Any, tmp_path: Path
-) -> None:
+def test_a_stream_finds_what_a_batch_finds(spark: SparkSession, given: Given, placement: Any, tmp_path: Path) -> None:
     given.events.write.parquet(str(tmp_path / "events"))
     stream = (
         spark.readStream.schema(given.events.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "events"))

@@ -62,7 +62,7 @@ def test_replicated_does_not_shuffle(spark: SparkSession, given: Given) -> None:
 
 
 @pytest.mark.parametrize("placement", ROUTED)
-def test_events_are_shuffled_by_the_explicit_partitioner_once_and_again_where_visits_are_combined(
+def test_events_are_shuffled_once_and_again_if_visits_are_combined(
     spark: SparkSession, given: Given, placement: str
 ) -> None:
     events = spark.createDataFrame(given.events.limit(10).toArrow())
@@ -95,7 +95,7 @@ def test_the_index_explains_classes_sizes_reasons_and_costs_expected_and_measure
         assert part in said
 
 
-def test_a_plan_of_several_classes_answers_what_the_matcher_answers_and_measures_each(
+def test_a_plan_of_several_classes_finds_what_the_matcher_finds_and_measures_each(
     spark: SparkSession, given: Given, tmp_path: Path
 ) -> None:
     found = Matcher(given.table, given.workload.domain).match(given.workload.events)
@@ -164,7 +164,7 @@ def test_a_visit_that_is_missing_is_an_error(given: Given) -> None:
         combined(given, visits.slice(1))
 
 
-def test_events_that_are_alike_each_have_their_answer_and_those_whose_hashes_are_alike_their_own(given: Given) -> None:
+def test_equal_events_each_have_their_matches_and_colliding_ones_their_own(given: Given) -> None:
     """As if all hashes were the same, of events that make as many visits."""
     events = given.workload.events.slice(0, 100)
     events = pa.concat_tables([events, events.slice(0, 10)]).combine_chunks()

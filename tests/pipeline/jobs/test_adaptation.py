@@ -140,7 +140,7 @@ def test_wrong_use_is_described(spark: SparkSession) -> None:
         adapt(subscriptions.limit(0), domain=MIXED.domain)
 
 
-def test_paths_over_xml_are_divided_by_their_beginnings_and_the_report_says_how_evenly(spark: SparkSession) -> None:
+def test_paths_over_xml_are_divided_by_prefix_and_the_report_says_how_evenly(spark: SparkSession) -> None:
     paths = [f"/rss/item[author = 'A{n % 9}']" for n in range(40)] + ["//isbn"] * 5
     texts = [f"xpath_boolean(body, {literal_to_sql(path, STRING)})" for path in paths]
     items = [f"<rss><item><author>A{n % 9}</author></item></rss>" for n in range(30)]

@@ -139,7 +139,7 @@ def test_the_command_asks_for_types(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--events or --domain" in capsys.readouterr().err
 
 
-def test_wrong_use_is_told(spark: SparkSession) -> None:
+def test_wrong_use_raises_what_to_do(spark: SparkSession) -> None:
     subscriptions = spark.createDataFrame(table().slice(0, 20))
     with pytest.raises(EventError, match="needs events, or a domain"):
         analyse(subscriptions)

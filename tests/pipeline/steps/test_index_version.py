@@ -19,7 +19,7 @@ from tidings.pipeline.steps.index_version import IndexVersion, OneVersion, Versi
 from tidings.testing.workloads import WORKLOADS
 
 
-def test_the_file_of_a_small_shard_is_not_mostly_the_events_that_its_index_was_chosen_by(tmp_path: Path) -> None:
+def test_the_file_of_a_small_shard_is_not_mostly_sampled_events(tmp_path: Path) -> None:
     workload = WORKLOADS["mixed"](20, 2_000)
     table = pa.table({"id": np.arange(20), "filter": workload.filters})
     indexed(table, workload.domain, workload.events).save(tmp_path / "shard")
@@ -77,7 +77,7 @@ def test_only_a_bound_that_spark_has_set_counts() -> None:
     assert index_version._spare_bytes() == float("inf")
 
 
-def test_too_little_memory_is_told_with_what_to_do() -> None:
+def test_too_little_memory_raises_what_to_do() -> None:
     told = r"too little memory .* \(no room for 7 bytes\): give workers more"
     with pytest.raises(PipelineError, match=told), index_version.enough_memory():
         raise MemoryError("no room for 7 bytes")

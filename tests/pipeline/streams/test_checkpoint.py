@@ -202,7 +202,7 @@ def described(checkpoint: Checkpoint, number: int) -> list[str]:
     return [*form["shards"], *form["changes"], *([form["overridden"]] if form["overridden"] else [])]
 
 
-def test_an_index_that_goes_back_is_told_of_and_one_that_is_older_than_the_query_is_refused(tmp_path: Path) -> None:
+def test_an_index_that_goes_back_is_reported_and_one_older_than_the_query_refused(tmp_path: Path) -> None:
     index = compiled(tmp_path / "index")
     IndexChanges(index.path).apply(upsert={"b": "x = 1"})
     checkpoint = Checkpoint(tmp_path / "query", IDENTITY)
