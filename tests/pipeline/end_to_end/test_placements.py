@@ -81,7 +81,7 @@ def test_the_load_of_every_partition_is_the_one_that_the_law_predicts(given: Giv
     if view.visits <= 1:
         routed = routed_once(given.events, view, domain)
     else:
-        routed = routed_to_each(given.events, route_task(given, view))
+        routed = routed_to_each(given.events, route_task(given, view, given.events.columns))
     counted = routed.groupBy(F.spark_partition_id().alias("p")).count().collect()
     assert {row.p: row["count"] for row in counted} == Counter(visits.partitions.tolist())
 
@@ -127,14 +127,14 @@ def test_a_view_is_in_the_layout_and_a_later_process_routes_by_it(given: Given) 
 # ---------------------------------------------------------------------- visits, without Spark's help
 
 
-def route_task(given: Given, view: View, reads: tuple[str, ...] = ()) -> RouteTask:
+def route_task(given: Given, view: View, names: list[str], reads: tuple[str, ...] = ()) -> RouteTask:
     version = OneVersion(VersionFiles({}, reads, view=view, domain=given.workload.domain))
-    return RouteTask(tuple(given.workload.events.column_names), version, view.partitions, reads, combined=True)
+    return RouteTask(tuple(names), version, view.partitions, reads, combined=True)
 
 
 def sent(given: Given, view: View) -> pa.RecordBatch:
     events = given.workload.events.combine_chunks().to_batches()[0]
-    (batch,) = send(route_task(given, view, ("c0",)), iter([events]))
+    (batch,) = send(route_task(given, view, events.schema.names, ("c0",)), iter([events]))
     return batch
 
 
@@ -168,8 +168,8 @@ def test_equal_events_each_have_their_matches_and_colliding_ones_their_own(given
     """As if all hashes were the same, of events that make as many visits."""
     events = given.workload.events.slice(0, 100)
     events = pa.concat_tables([events, events.slice(0, 10)]).combine_chunks()
-    names = tuple(events.column_names)
-    (visits,) = send(route_task(given, given.view("digests"), names), iter(events.to_batches()))
+    names = events.column_names
+    (visits,) = send(route_task(given, given.view("digests"), names, tuple(names)), iter(events.to_batches()))
     struct: Any = visits.column(visits.num_columns - 1)
     fields = {struct.type.field(i).name: struct.field(i) for i in range(struct.type.num_fields)}
     counts = np.asarray(fields["visits"])
