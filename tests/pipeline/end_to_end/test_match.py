@@ -120,11 +120,10 @@ def test_generated_filters_over_every_type_match_as_the_oracle_says(spark: Spark
 def test_output_is_divided_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = Matcher([(f"subscription {i}", f"x > {i}") for i in range(100)], {"x": "double"})
     batch = pa.RecordBatch.from_pydict({"x": [float(i) for i in range(100)]})
-    task = worker.Task(("x",), {}, ("x",), counts=False, string_ids=True)
     found = [matcher.match(batch)]
-    (whole,) = worker.answer(batch, found, task)
+    (whole,) = worker.answer(batch, found, counts=False, string_ids=True)
     monkeypatch.setattr(worker, "OUTPUT_BYTES", 2_000)
-    divided = list(worker.answer(batch, found, task))
+    divided = list(worker.answer(batch, found, counts=False, string_ids=True))
     assert len(divided) > 10
     assert pa.Table.from_batches(divided).to_pylist() == whole.to_pylist()
 

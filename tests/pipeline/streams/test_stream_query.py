@@ -22,6 +22,7 @@ from tests.waiting import LAST_RESORT_SECONDS, until
 from tidings import pipeline
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.sinks.stream_sinks import ConsoleSink, ParquetSink, StoreSink
+from tidings.pipeline.sources.log_source import read_log
 from tidings.pipeline.sources.stream_sources import FileEvents, LogEvents
 from tidings.pipeline.streams.index_changes import IndexChanges
 from tidings.pipeline.streams.stream_query import Stream, stream
@@ -97,7 +98,7 @@ def test_a_stream_from_the_log_to_the_store_finds_what_a_batch_finds(world: Worl
         assert world.notified() == expected(0, 200)
         append(log, 200, 250)
         world.run()  # goes on where it was
-    events = pipeline.log_source.read_log(world.spark, world.log, domain=DOMAIN)
+    events = read_log(world.spark, world.log, domain=DOMAIN)
     batch = pipeline.match(events, world.compile(FILTERS), output="pairs").select("position", "subscription").collect()
     assert world.notified() == {(row.position, row.subscription) for row in batch} == expected(0, 250)
 
