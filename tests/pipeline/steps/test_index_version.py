@@ -15,7 +15,7 @@ from tidings.matching.saving import matcher_file as storage
 from tidings.pipeline.build.table_reading import indexed
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps import index_version
-from tidings.pipeline.steps.index_version import IndexVersion, OneVersion, VersionFiles
+from tidings.pipeline.steps.index_version import OneVersion, ShardedVersion, VersionFiles
 from tidings.testing.workloads import WORKLOADS
 
 
@@ -30,7 +30,7 @@ def test_the_file_of_a_small_shard_is_not_mostly_sampled_events(tmp_path: Path) 
 
 def held(names: list[str], kept: int | None = None) -> list[str]:
     """Loads files one by one, then says which are still loaded."""
-    version = IndexVersion(VersionFiles(dict(enumerate(names)), ()), None, shards_kept=kept)
+    version = ShardedVersion(VersionFiles(dict(enumerate(names)), ()), None, shards_kept=kept)
     for name in names:
         assert index_version._load(version, name, (name,)) == name  # type: ignore[comparison-overlap]
     return [name for _, name, _ in index_version._loaded]
@@ -52,7 +52,7 @@ def test_a_worker_short_of_memory_keeps_only_what_it_needs(names: list[str], mon
     room = index_version.SCRATCH_BYTES + 300
     monkeypatch.setattr(index_version, "_spare_bytes", lambda: room - 100 * len(index_version._loaded))
     assert [held(names[:count]) for count in range(1, 6)] == [names[:1], names[:2], names[:3], names[1:4], names[2:5]]
-    version = IndexVersion(VersionFiles(dict(enumerate(names)), ()), None)
+    version = ShardedVersion(VersionFiles(dict(enumerate(names)), ()), None)
     for name in names:
         index_version._load(version, name, names)
     assert {name for _, name, _ in index_version._loaded} == set(names)  # all that is needed together stays
