@@ -93,7 +93,7 @@ def _going_on(task: MatchTask, rows: pa.RecordBatch) -> pa.RecordBatch:
     if task.goes_on:
         # PySpark needs the names of the columns on their way: numbers, since it fails on dots and quotes.
         return pa.RecordBatch.from_arrays(rows.columns, names=[f"_{i}" for i in range(rows.num_columns)])
-    return rows.select(list(task.keeps or task.names))
+    return rows.select(list(task.keeps) or list(range(len(task.names))))  # by number: names may occur twice
 
 
 def _fitting(task: MatchTask, rows: pa.RecordBatch) -> Any:
