@@ -27,7 +27,7 @@ from benchmarks.record import write
 from tidings.filter.compile.compiler import compile_filters
 from tidings.matching.analysis.rectangle_forest import GROUP, groups_of
 from tidings.matching.matcher import Matcher
-from tidings.pipeline.sinks.mailbox_groups import Made, regroup
+from tidings.pipeline.sinks.mailbox_groups import SimilarGroups, regroup
 from tidings.service.driver.domain_adaptation import SAMPLE
 from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, Notifications
 from tidings.testing.workloads import WORKLOADS
@@ -71,7 +71,7 @@ def measure(name: str, subscriptions: int, events: int) -> Iterator[dict[str, An
         "random groups": [order[at : at + GROUP].tolist() for at in range(0, len(order), GROUP)],
         "groups": [group.tolist() for group in alike],
     }
-    made = Made(pa.array(np.concatenate(alike)), np.cumsum([0, *map(len, alike)]))
+    made = SimilarGroups(pa.array(np.concatenate(alike)), np.cumsum([0, *map(len, alike)]))
     for batch in MICRO_BATCHES:
         base: dict[str, Any] = {}
         service = _service(made, offsets, ids, events, batch)
@@ -88,7 +88,7 @@ def measure(name: str, subscriptions: int, events: int) -> Iterator[dict[str, An
             }  # fmt: skip
 
 
-def _service(made: Made, offsets: Any, ids: Any, events: int, batch: int) -> int:
+def _service(made: SimilarGroups, offsets: Any, ids: Any, events: int, batch: int) -> int:
     """How many groups a service would make of these, whose micro-batches have so many events."""
     sampled = min(events, SAMPLE)
     at = np.repeat(np.arange(sampled), np.diff(offsets[: sampled + 1]))

@@ -189,7 +189,7 @@ tidings.errors.EventError: event: row 3: too old
             "x.SparkException: [MALFORMED] bad",
         ),
         (TRACEBACK, "event: row 3: too old"),
-        ("", "Spark failed without a word"),
+        ("", "Spark failed without a message"),
     ],
 )
 def test_what_spark_says_is_told_by_its_cause(message: str, said: str) -> None:

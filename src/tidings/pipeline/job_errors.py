@@ -1,4 +1,4 @@
-"""What can go wrong with a job on Spark that is no fault of an event, a filter or a domain."""
+"""Errors of a job on Spark that are not the fault of an event, a filter or a domain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidings.errors import TidingsError
 
 
 class PipelineError(TidingsError):
-    """For whoever runs the job: no Java, a place that cannot be written, an index that is damaged or does not fit."""
+    """For the person who runs the job: no Java, a path that cannot be written, a damaged index."""
 
 
 class CheckpointError(PipelineError):
@@ -21,8 +21,8 @@ class CheckpointError(PipelineError):
 
 
 @contextmanager
-def told_briefly() -> Iterator[None]:
-    """Raise what Spark raises as one line: the cause, without the stack of two languages."""
+def brief_errors() -> Iterator[None]:
+    """Raises what Spark raises as one line: the cause, without the stacks of two languages."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -30,7 +30,7 @@ def told_briefly() -> Iterator[None]:
 
 
 def brief(message: str) -> str:
-    """The cause in what Spark says: the last line of a Python traceback, else the first line."""
+    """Returns the cause in what Spark says: the last line of a Python traceback, else the first line."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if "Traceback (most recent call last):" in message:
         raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt|Exit)\b", line)]
@@ -40,4 +40,4 @@ def brief(message: str) -> str:
     caused = [line for line in lines if line.startswith("Caused by:")]
     if lines and "Job aborted" in lines[0] and caused:
         return caused[-1].removeprefix("Caused by: ")
-    return lines[0] if lines else "Spark failed without a word"
+    return lines[0] if lines else "Spark failed without a message"

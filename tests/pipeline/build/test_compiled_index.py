@@ -60,7 +60,7 @@ def test_a_percent_of_garbage_leaves_the_rest_as_it_was(spark: SparkSession) -> 
     assert pipeline.match(one, index, output="counts").first().matches == 1_980  # type: ignore[union-attr]
 
 
-def test_an_unchanged_table_keeps_its_version_and_files_and_a_changed_one_gets_the_next(
+def test_an_unchanged_table_keeps_its_version_and_a_changed_one_gets_the_next(
     spark: SparkSession, events: DataFrame, tmp_path: Path
 ) -> None:
     first = pipeline.compile(table(spark, [("a", "price > 4"), ("b", "price > 8")]), tmp_path, domain=DOMAIN)

@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidings.pipeline.build.placement_choice import Wishes, checked_name, executor_memory, parse_bytes, partitions_for
+from tidings.pipeline.build.placement_choice import (
+    PlacementOptions,
+    checked_name,
+    executor_memory,
+    parse_bytes,
+    partitions_for,
+)
 
 MB = 2**20
 
@@ -34,8 +40,8 @@ def test_a_placement_is_known_by_the_name_of_its_file_and_others_are_refused() -
 
 
 def test_every_core_has_partitions_to_serve_and_none_is_most_of_the_index() -> None:
-    assert [partitions_for(Wishes(), cores) for cores in (1, 2, 16)] == [4, 4, 16]
-    assert partitions_for(Wishes(segments=9), 2) == 9
+    assert [partitions_for(PlacementOptions(), cores) for cores in (1, 2, 16)] == [4, 4, 16]
+    assert partitions_for(PlacementOptions(segments=9), 2) == 9
 
 
 @pytest.mark.parametrize(

@@ -194,9 +194,7 @@ def run(folder: Path, *, recover: bool = False) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("count", [SAMPLED, pytest.param(200, marks=pytest.mark.long)])
-def test_a_query_that_is_started_on_what_a_cut_left_tells_everyone_of_everything_once(
-    run_before: Path, count: int
-) -> None:
+def test_a_query_started_after_a_power_cut_notifies_everyone_of_everything_once(run_before: Path, count: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tidings-") as kept:
         shutil.copytree(run_before, Path(kept) / "whole")
         for one in Random(17).sample([found for found in hits() if found], count):

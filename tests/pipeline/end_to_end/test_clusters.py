@@ -132,7 +132,7 @@ def check_both_worked(report: dict[str, Any]) -> None:
     assert len(report["places"]) == 2, "executors have their files in one directory"
 
 
-def test_a_local_cluster_answers_what_the_matcher_answers(tmp_path: Path) -> None:
+def test_a_local_cluster_finds_what_the_matcher_finds(tmp_path: Path) -> None:
     with Driver("local-cluster[2,1,1024]", "whole", tmp_path) as driver:
         report = driver.report()
     check_answers(report)
@@ -186,7 +186,7 @@ def standalone(tmp_path: Path) -> Iterator[Cluster]:
             process.wait(timeout=30)
 
 
-def test_a_standalone_cluster_answers_what_the_matcher_answers(standalone: Cluster, tmp_path: Path) -> None:
+def test_a_standalone_cluster_finds_what_the_matcher_finds(standalone: Cluster, tmp_path: Path) -> None:
     with Driver(standalone.url, "whole", tmp_path) as driver:
         report = driver.report()
     check_answers(report)

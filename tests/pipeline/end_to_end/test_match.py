@@ -58,14 +58,12 @@ def given(spark: SparkSession, request: pytest.FixtureRequest) -> Given:
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_every_placement_answers_what_the_matcher_answers(given: Given, placement: Any) -> None:
+def test_every_placement_finds_what_the_matcher_finds(given: Given, placement: Any) -> None:
     assert by_number(pipeline.match(given.events, given.index, placement=placement)) == given.expected
 
 
 @pytest.mark.parametrize("placement", STREAMED)
-def test_a_stream_answers_what_a_batch_answers(
-    spark: SparkSession, given: Given, placement: Any, tmp_path: Path
-) -> None:
+def test_a_stream_finds_what_a_batch_finds(spark: SparkSession, given: Given, placement: Any, tmp_path: Path) -> None:
     given.events.write.parquet(str(tmp_path / "events"))
     stream = (
         spark.readStream.schema(given.events.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "events"))
@@ -122,11 +120,10 @@ def test_generated_filters_over_every_type_match_as_the_oracle_says(spark: Spark
 def test_output_is_divided_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     matcher = Matcher([(f"subscription {i}", f"x > {i}") for i in range(100)], {"x": "double"})
     batch = pa.RecordBatch.from_pydict({"x": [float(i) for i in range(100)]})
-    task = worker.Task(("x",), {}, ("x",), counts=False, string_ids=True)
     found = [matcher.match(batch)]
-    (whole,) = worker.answer(batch, found, task)
+    (whole,) = worker.answer(batch, found, counts=False, string_ids=True)
     monkeypatch.setattr(worker, "OUTPUT_BYTES", 2_000)
-    divided = list(worker.answer(batch, found, task))
+    divided = list(worker.answer(batch, found, counts=False, string_ids=True))
     assert len(divided) > 10
     assert pa.Table.from_batches(divided).to_pylist() == whole.to_pylist()
 

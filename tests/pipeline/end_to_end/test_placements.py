@@ -62,7 +62,7 @@ def test_replicated_does_not_shuffle(spark: SparkSession, given: Given) -> None:
 
 
 @pytest.mark.parametrize("placement", ROUTED)
-def test_events_are_shuffled_by_the_explicit_partitioner_once_and_again_where_visits_are_combined(
+def test_events_are_shuffled_once_and_again_if_visits_are_combined(
     spark: SparkSession, given: Given, placement: str
 ) -> None:
     events = spark.createDataFrame(given.events.limit(10).toArrow())
@@ -81,7 +81,7 @@ def test_the_load_of_every_partition_is_the_one_that_the_law_predicts(given: Giv
     if view.visits <= 1:
         routed = routed_once(given.events, view, domain)
     else:
-        routed = routed_to_each(given.events, route_task(given, view))
+        routed = routed_to_each(given.events, route_task(given, view, given.events.columns))
     counted = routed.groupBy(F.spark_partition_id().alias("p")).count().collect()
     assert {row.p: row["count"] for row in counted} == Counter(visits.partitions.tolist())
 
@@ -95,7 +95,7 @@ def test_the_index_explains_classes_sizes_reasons_and_costs_expected_and_measure
         assert part in said
 
 
-def test_a_plan_of_several_classes_answers_what_the_matcher_answers_and_measures_each(
+def test_a_plan_of_several_classes_finds_what_the_matcher_finds_and_measures_each(
     spark: SparkSession, given: Given, tmp_path: Path
 ) -> None:
     found = Matcher(given.table, given.workload.domain).match(given.workload.events)
@@ -127,14 +127,14 @@ def test_a_view_is_in_the_layout_and_a_later_process_routes_by_it(given: Given) 
 # ---------------------------------------------------------------------- visits, without Spark's help
 
 
-def route_task(given: Given, view: View, reads: tuple[str, ...] = ()) -> RouteTask:
+def route_task(given: Given, view: View, names: list[str], reads: tuple[str, ...] = ()) -> RouteTask:
     version = OneVersion(VersionFiles({}, reads, view=view, domain=given.workload.domain))
-    return RouteTask(tuple(given.workload.events.column_names), version, view.partitions, reads, combined=True)
+    return RouteTask(tuple(names), version, view.partitions, reads, combined=True)
 
 
 def sent(given: Given, view: View) -> pa.RecordBatch:
     events = given.workload.events.combine_chunks().to_batches()[0]
-    (batch,) = send(route_task(given, view, ("c0",)), iter([events]))
+    (batch,) = send(route_task(given, view, events.schema.names, ("c0",)), iter([events]))
     return batch
 
 
@@ -164,12 +164,12 @@ def test_a_visit_that_is_missing_is_an_error(given: Given) -> None:
         combined(given, visits.slice(1))
 
 
-def test_events_that_are_alike_each_have_their_answer_and_those_whose_hashes_are_alike_their_own(given: Given) -> None:
+def test_equal_events_each_have_their_matches_and_colliding_ones_their_own(given: Given) -> None:
     """As if all hashes were the same, of events that make as many visits."""
     events = given.workload.events.slice(0, 100)
     events = pa.concat_tables([events, events.slice(0, 10)]).combine_chunks()
-    names = tuple(events.column_names)
-    (visits,) = send(route_task(given, given.view("digests"), names), iter(events.to_batches()))
+    names = events.column_names
+    (visits,) = send(route_task(given, given.view("digests"), names, tuple(names)), iter(events.to_batches()))
     struct: Any = visits.column(visits.num_columns - 1)
     fields = {struct.type.field(i).name: struct.field(i) for i in range(struct.type.num_fields)}
     counts = np.asarray(fields["visits"])

@@ -135,7 +135,7 @@ def wait_for_batches(process: subprocess.Popen[bytes], path: Path, count: int) -
 
 
 @pytest.mark.parametrize("kind", ["store", "parquet"])
-def test_a_query_that_is_killed_tells_everyone_exactly_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_query_that_is_killed_notifies_everyone_exactly_once(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     changing = Changing(spark, tmp_path)
     sink = ("--sink", f"{kind}:{tmp_path / 'out'}")
     random = Random(3)

@@ -34,7 +34,7 @@ from tidings.pipeline.jobs.adaptation import (
     micro_clusters_of,
     sketch_of,
 )
-from tidings.pipeline.jobs.adaptation_report import publish, published, told, write
+from tidings.pipeline.jobs.adaptation_report import described, publish, published, write
 from tidings.pipeline.sinks.mailbox_groups import group_mailboxes
 from tidings.store.mailboxes.notifications import Notifications
 from tidings.systems.interface import view_to_dict
@@ -132,7 +132,7 @@ def test_the_command_writes_views(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "views" / "opchord.view.json").read_text())["placement"] == "opchord"
 
 
-def test_wrong_use_is_told(spark: SparkSession) -> None:
+def test_wrong_use_is_described(spark: SparkSession) -> None:
     subscriptions = spark.createDataFrame(table(MIXED))
     with pytest.raises(EventError, match="needs a history of events, or a domain"):
         adapt(subscriptions)
@@ -140,7 +140,7 @@ def test_wrong_use_is_told(spark: SparkSession) -> None:
         adapt(subscriptions.limit(0), domain=MIXED.domain)
 
 
-def test_paths_over_xml_are_divided_by_their_beginnings_and_the_report_says_how_evenly(spark: SparkSession) -> None:
+def test_paths_over_xml_are_divided_by_prefix_and_the_report_says_how_evenly(spark: SparkSession) -> None:
     paths = [f"/rss/item[author = 'A{n % 9}']" for n in range(40)] + ["//isbn"] * 5
     texts = [f"xpath_boolean(body, {literal_to_sql(path, STRING)})" for path in paths]
     items = [f"<rss><item><author>A{n % 9}</author></item></rss>" for n in range(30)]
@@ -148,9 +148,9 @@ def test_paths_over_xml_are_divided_by_their_beginnings_and_the_report_says_how_
     events = spark.createDataFrame(pa.table({"body": [*items, *["<book><isbn/></book>"] * 10]}))
     found = adapt(subscriptions, events, domain=Domain("news", [Attribute("body", "string")]), names=["sonnet"])
     evenly = r"the largest partition has \d+%, and 100% of those by token"
-    assert re.fullmatch(rf"by \d beginnings of paths and 1 token in body; {evenly}", told(found.views["sonnet"]))
+    assert re.fullmatch(rf"by \d beginnings of paths and 1 token in body; {evenly}", described(found.views["sonnet"]))
     other = adapt(spark.createDataFrame(table(MIXED).slice(0, 50)), domain=MIXED.domain, names=["sonnet"])
-    assert told(other.views["sonnet"]) == "by no path over XML"
+    assert described(other.views["sonnet"]) == "by no path over XML"
 
 
 @pytest.mark.parametrize("name", ["uniform", "skewed", "few values"])

@@ -120,7 +120,7 @@ def test_a_backtest_counts_what_the_oracle_counts(events: DataFrame, draft: str,
         assert all(event == rows[event["n"]] for event in result.samples[name])
 
 
-def test_the_answer_does_not_depend_on_how_the_events_are_divided(events: DataFrame) -> None:
+def test_the_result_does_not_depend_on_how_the_events_are_divided(events: DataFrame) -> None:
     results = [backtest(events.repartition(parts), "price > 4", against="price > 1") for parts in (1, 7)]
     assert results[0].rate == results[1].rate
     assert results[0].counts == results[1].counts
@@ -211,7 +211,7 @@ def test_days_are_never_counted_by_hours(events: DataFrame) -> None:
     assert backtest(events, "price > 4").bucket == "1h"
 
 
-def test_an_event_that_does_not_fit_matches_nothing_and_is_told(spark: SparkSession) -> None:
+def test_an_event_that_does_not_fit_matches_nothing_and_is_counted(spark: SparkSession) -> None:
     events = spark.sql("SELECT 1 AS n, DATE'2020-01-01' AS day UNION ALL SELECT 2, make_date(12020, 1, 1)")
     result = backtest(events, "day > DATE'2019-01-01'")
     assert (result.counts.events, result.counts.draft, result.unfit, result.timeless) == (2, 1, 1, 1)
@@ -258,7 +258,7 @@ def test_a_column_may_have_any_name(spark: SparkSession) -> None:
         ("price > 4", {"samples": 5000}, ValueError, "samples are 0 to 1,000 of each kind, not 5000"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_what_to_do(
+def test_errors_say_what_is_wrong_and_what_to_do(
     events: DataFrame, draft: str, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -87,7 +87,7 @@ def test_timelines_that_are_merged_count_what_one_counts(
         assert (merged.first, merged.last) == (min(events)[0], max(time for time, _ in events))
 
 
-def test_a_bucket_of_the_caller_s_is_kept_and_too_many_of_them_are_told_not_counted() -> None:
+def test_a_given_bucket_is_kept_and_too_many_of_them_are_reported_not_counted() -> None:
     timeline = Timeline(2, Bucket.parse("1m"))
     timeline.add(np.array([at("2024-01-01T00:00:30"), at("2024-01-01T00:02:10")]), np.array([0, 1]))
     bucket, starts, counts = timeline.shown()

@@ -32,7 +32,7 @@ def put(folder: Path, name: str, text: str, encoding: str = "utf-8") -> None:
     (folder / name).write_bytes(text.encode(encoding))
 
 
-def test_feeds_are_split_into_items_once_each_and_what_is_none_is_told_with_a_reason(
+def test_feeds_are_split_into_items_once_each_and_what_is_not_one_has_a_reason(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "fetched"

@@ -141,7 +141,7 @@ def test_a_part_is_read_by_positions_or_times(spark: SparkSession, written: Path
     assert len(positions(end=later)) == 203
 
 
-def test_an_attribute_with_the_name_of_a_column_of_the_log_is_refused_and_a_prefix_helps(
+def test_an_attribute_named_as_a_column_of_the_log_is_refused_and_a_prefix_helps(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     domain = Domain("d", [Attribute("Time", "string"), Attribute("position", "int")])
@@ -257,7 +257,7 @@ class TestOffsets:
             with pytest.raises(PipelineError, match=message):
                 reader.latestOffset(start, ReadAllAvailable())
 
-    def test_a_new_log_in_the_place_of_an_old_one_is_opened_anew(self, tmp_path: Path) -> None:
+    def test_a_new_log_in_the_place_of_an_old_one_is_opened_again(self, tmp_path: Path) -> None:
         for count in (1, 2):
             with Log(tmp_path / "log") as log:
                 log.append([{"n": 1}] * count, domain="d")

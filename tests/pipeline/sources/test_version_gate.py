@@ -87,7 +87,7 @@ def test_an_event_waits_until_the_subscriptions_before_it_are_covered(world: Wor
     assert world.plan() == 3
 
 
-def test_events_are_taken_up_to_where_the_log_ended_when_the_covered_revision_was_read(world: World) -> None:
+def test_events_are_taken_up_to_the_end_seen_before_the_covered_revision(world: World) -> None:
     first = world.subscribe()
     world.publish(3)
     assert world.plan() == 0

@@ -12,14 +12,14 @@ import pytest
 
 from tidings.matching.matcher import Matcher
 from tidings.matching.saving import matcher_file as storage
-from tidings.pipeline.build.subscription_table import indexed
+from tidings.pipeline.build.table_reading import indexed
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps import index_version
-from tidings.pipeline.steps.index_version import IndexVersion, OneVersion, VersionFiles
+from tidings.pipeline.steps.index_version import OneVersion, ShardedVersion, VersionFiles
 from tidings.testing.workloads import WORKLOADS
 
 
-def test_the_file_of_a_small_shard_is_not_mostly_the_events_that_its_index_was_chosen_by(tmp_path: Path) -> None:
+def test_the_file_of_a_small_shard_is_not_mostly_sampled_events(tmp_path: Path) -> None:
     workload = WORKLOADS["mixed"](20, 2_000)
     table = pa.table({"id": np.arange(20), "filter": workload.filters})
     indexed(table, workload.domain, workload.events).save(tmp_path / "shard")
@@ -30,7 +30,7 @@ def test_the_file_of_a_small_shard_is_not_mostly_the_events_that_its_index_was_c
 
 def held(names: list[str], kept: int | None = None) -> list[str]:
     """Loads files one by one, then says which are still loaded."""
-    version = IndexVersion(VersionFiles(dict(enumerate(names)), ()), None, shards_kept=kept)
+    version = ShardedVersion(VersionFiles(dict(enumerate(names)), ()), None, shards_kept=kept)
     for name in names:
         assert index_version._load(version, name, (name,)) == name  # type: ignore[comparison-overlap]
     return [name for _, name, _ in index_version._loaded]
@@ -52,7 +52,7 @@ def test_a_worker_short_of_memory_keeps_only_what_it_needs(names: list[str], mon
     room = index_version.SCRATCH_BYTES + 300
     monkeypatch.setattr(index_version, "_spare_bytes", lambda: room - 100 * len(index_version._loaded))
     assert [held(names[:count]) for count in range(1, 6)] == [names[:1], names[:2], names[:3], names[1:4], names[2:5]]
-    version = IndexVersion(VersionFiles(dict(enumerate(names)), ()), None)
+    version = ShardedVersion(VersionFiles(dict(enumerate(names)), ()), None)
     for name in names:
         index_version._load(version, name, names)
     assert {name for _, name, _ in index_version._loaded} == set(names)  # all that is needed together stays
@@ -77,7 +77,7 @@ def test_only_a_bound_that_spark_has_set_counts() -> None:
     assert index_version._spare_bytes() == float("inf")
 
 
-def test_too_little_memory_is_told_with_what_to_do() -> None:
+def test_too_little_memory_raises_what_to_do() -> None:
     told = r"too little memory .* \(no room for 7 bytes\): give workers more"
     with pytest.raises(PipelineError, match=told), index_version.enough_memory():
         raise MemoryError("no room for 7 bytes")

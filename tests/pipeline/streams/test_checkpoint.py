@@ -14,7 +14,7 @@ from tidings.model.domain import Attribute, Domain
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
-from tidings.pipeline.build.subscription_table import indexed
+from tidings.pipeline.build.table_reading import indexed
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
 from tidings.pipeline.streams.index_changes import IndexChanges
@@ -202,7 +202,7 @@ def described(checkpoint: Checkpoint, number: int) -> list[str]:
     return [*form["shards"], *form["changes"], *([form["overridden"]] if form["overridden"] else [])]
 
 
-def test_an_index_that_goes_back_is_told_of_and_one_that_is_older_than_the_query_is_refused(tmp_path: Path) -> None:
+def test_an_index_that_goes_back_is_reported_and_one_older_than_the_query_refused(tmp_path: Path) -> None:
     index = compiled(tmp_path / "index")
     IndexChanges(index.path).apply(upsert={"b": "x = 1"})
     checkpoint = Checkpoint(tmp_path / "query", IDENTITY)

@@ -24,7 +24,7 @@ from tidings.pipeline.build.index_directory import (
     checksum,
     describe_version,
 )
-from tidings.pipeline.build.subscription_table import indexed
+from tidings.pipeline.build.table_reading import indexed
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.index_version import PinnedVersions
 from tidings.pipeline.steps.match_metrics import Measures
@@ -158,7 +158,7 @@ def test_whatever_is_wrong_with_a_change_nothing_is_changed(tmp_path: Path) -> N
     assert matched(directory, 2, tmp_path / "query") == oracle({"a": "x > 3", "b": "x = 1"})
 
 
-def test_two_who_change_an_index_do_not_undo_each_other(tmp_path: Path) -> None:
+def test_two_writers_of_an_index_do_not_undo_each_other(tmp_path: Path) -> None:
     directory = compiled(tmp_path / "index", {"a": "x > 3"})
     first, second = IndexChanges(directory.path), IndexChanges(directory.path)
     first.apply(upsert={"b": "x = 1"})

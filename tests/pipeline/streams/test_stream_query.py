@@ -22,6 +22,7 @@ from tests.waiting import LAST_RESORT_SECONDS, until
 from tidings import pipeline
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.sinks.stream_sinks import ConsoleSink, ParquetSink, StoreSink
+from tidings.pipeline.sources.log_source import read_log
 from tidings.pipeline.sources.stream_sources import FileEvents, LogEvents
 from tidings.pipeline.streams.index_changes import IndexChanges
 from tidings.pipeline.streams.stream_query import Stream, stream
@@ -90,19 +91,19 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, tmp_path)
 
 
-def test_a_stream_from_the_log_to_the_store_answers_what_a_batch_answers(world: World) -> None:
+def test_a_stream_from_the_log_to_the_store_finds_what_a_batch_finds(world: World) -> None:
     with Log(world.log) as log:
         append(log, 0, 200)
         world.run()
         assert world.notified() == expected(0, 200)
         append(log, 200, 250)
         world.run()  # goes on where it was
-    events = pipeline.log_source.read_log(world.spark, world.log, domain=DOMAIN)
+    events = read_log(world.spark, world.log, domain=DOMAIN)
     batch = pipeline.match(events, world.compile(FILTERS), output="pairs").select("position", "subscription").collect()
     assert world.notified() == {(row.position, row.subscription) for row in batch} == expected(0, 250)
 
 
-def test_changed_subscriptions_count_from_the_next_micro_batch_on_and_only_from_there(world: World) -> None:
+def test_changed_subscriptions_count_from_the_next_micro_batch_on(world: World) -> None:
     changes = IndexChanges(world.index)
     with Log(world.log) as log, world.start(trigger=0.1) as running:
 
@@ -149,7 +150,7 @@ def test_a_batch_that_is_run_again_meets_the_same_subscriptions_as_the_first_tim
         assert [batch.version for batch in store.batches(query)] == [1, 1]
 
 
-def test_a_stream_of_files_answers_what_a_batch_answers_and_pins_its_versions(world: World) -> None:
+def test_a_stream_of_files_finds_what_a_batch_finds_and_pins_its_versions(world: World) -> None:
     schema = "n bigint, room string, heat double"
     events, out = world.path / "events", world.path / "matches"
 
@@ -263,7 +264,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(world: World, spar
     assert not (world.checkpoint / "offsets").exists()
 
 
-def test_a_version_that_cannot_be_used_is_told_of_and_the_query_goes_on_with_the_last(world: World) -> None:
+def test_a_version_that_cannot_be_used_is_reported_and_the_last_one_serves(world: World) -> None:
     with Log(world.log) as log, world.start(trigger=0.1) as running:
         append(log, 0, 10)
         running.finish()

@@ -25,7 +25,7 @@ from tidings.pipeline.build.index_directory import (
     checksum,
     describe_version,
 )
-from tidings.pipeline.build.subscription_table import indexed
+from tidings.pipeline.build.table_reading import indexed
 from tidings.pipeline.steps.index_version import PinnedVersions
 from tidings.pipeline.steps.match_metrics import Measures
 from tidings.pipeline.steps.match_tasks import VISIT, MatchTask, match_visits

@@ -22,7 +22,7 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.pipeline import PipelineError
 from tidings.pipeline.build.index_directory import IndexDirectory
-from tidings.pipeline.sinks.mailbox_groups import Made, regroup
+from tidings.pipeline.sinks.mailbox_groups import SimilarGroups, regroup
 from tidings.pipeline.streams import view_change
 from tidings.pipeline.streams.index_changes import IndexChanges, empty_index
 from tidings.pipeline.streams.view_change import Question, asked_for, decide, lay_out, made_for, weigh
@@ -132,7 +132,7 @@ def test_groups_are_made_where_loads_are_large_and_left_where_they_are_small() -
     matcher = Matcher(pa.table({"id": np.arange(2_000), "filter": BOXES.filters}), BOXES.domain)
     matches = matcher.match(BOXES.events)
     events, ids = np.asarray(matches.events), matches.ids
-    made = Made(pa.array(np.arange(2_000)), np.arange(0, 2_001, 250))
+    made = SimilarGroups(pa.array(np.arange(2_000)), np.arange(0, 2_001, 250))
     with Notifications(":memory:", max_waiting=10_000) as store:
         assert not regroup(made, store, events, ids, events_a_load=1).pays
         found = regroup(made, store, events, ids, events_a_load=2_000)

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 from tests.waiting import until
 
 from tidings.pipeline.streams.failure_search import Suspect, culprits_of
-from tidings.pipeline.streams.version_files import Member
+from tidings.pipeline.streams.version_files import SharedMember
 from tidings.service.data.data_directory import SetAside
 
 from ..driver_world import World
@@ -48,7 +48,7 @@ def poison(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_
 def suspect(world: World, folder: Path, rows: dict[int, str]) -> Suspect:
     """The whole log as a batch against these filters, as a shared stream has them."""
     folder.mkdir()
-    (folder / "member.json").write_text(Member(world.domain, rows).to_text())
+    (folder / "member.json").write_text(SharedMember(world.domain, rows).to_text())
     (folder / "1.json").write_text('{"members": {"ada.quotes": "member.json"}}')
     return Suspect(str(folder), 1, world.domain.to_dict(), str(world.data.log), 0, world.log.end)
 

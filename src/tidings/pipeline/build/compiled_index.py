@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidings.model.domain import Domain
@@ -20,14 +20,14 @@ from tidings.pipeline.build.event_schema import check_events, domain_of
 from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest
 from tidings.pipeline.build.placement_choice import (
     AUTO,
-    Wishes,
+    PlacementOptions,
     checked_name,
     executor_cores,
     executor_memory,
     parse_bytes,
 )
-from tidings.pipeline.build.shard_building import Builder, Made
-from tidings.pipeline.build.subscription_table import Contents, checked, contents_of, domain_name, id_type
+from tidings.pipeline.build.shard_building import BuiltLayout, IndexBuilder
+from tidings.pipeline.build.table_reading import Contents, checked, contents_of, domain_name, id_type
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.match_metrics import Measures, measured_lines
 from tidings.systems.planner.planner import PlacementPlan
@@ -62,10 +62,10 @@ def compile(
     by what the filters ask.
     """
     checked_name(placement)
-    wishes = Wishes(
+    options = PlacementOptions(
         None if memory is None else parse_bytes(memory), None if dimensions is None else tuple(dimensions), segments
     )
-    index = Index(subscriptions, directory, wishes, sample=sample)
+    index = Index(subscriptions, directory, options, sample=sample)
     if domain is not None:
         index._compile_for(domain_of(domain, "events"), placement)
     return index
@@ -75,19 +75,24 @@ def compile(
 class _Compiled:
     version: int
     manifest: Manifest
-    builder: Builder
-    plan: PlacementPlan | None  # where somebody asked for it
+    builder: IndexBuilder
+    plan: PlacementPlan | None  # made when it is first needed
 
 
 class Index:
-    """The subscriptions of one table, compiled for the events of one domain. Made by `compile`."""
+    """The subscriptions of one table, compiled for the events of one domain. BuiltLayout by `compile`."""
 
     def __init__(
-        self, table: DataFrame, directory: str | os.PathLike[str] | None, wishes: Wishes, *, sample: Any = None
+        self,
+        table: DataFrame,
+        directory: str | os.PathLike[str] | None,
+        options: PlacementOptions,
+        *,
+        sample: Any = None,
     ) -> None:
         self._table = checked(table)
         self._directory = IndexDirectory(directory if directory is not None else _temporary())
-        self._wishes = wishes
+        self._options = options
         self._sample = sample
         self._compiled: _Compiled | None = None
         self._layouts: dict[str, Layout] = {}
@@ -115,8 +120,13 @@ class Index:
 
     @property
     def placement(self) -> str:
-        """What `auto` stands for; "planned" where it is several placements."""
+        """Which placement `auto` stands for; "planned" if it is several."""
         return self._plan().placement
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that the table is of."""
+        return self._table.sparkSession
 
     @property
     def directory(self) -> str:
@@ -124,12 +134,11 @@ class Index:
 
     @property
     def rejects(self) -> DataFrame:
-        """The subscriptions that cannot be matched: id, reason, and the position in the filter where it is known."""
+        """The subscriptions that cannot be matched: id, reason, and the position in the filter if it is known."""
         compiled = self._ready()
         table = pq.read_table(self._directory.folder(compiled.version) / "rejects.parquet")
         schema = f"id {compiled.manifest.id_type}, reason string, position int"
-        spark = self._table.sparkSession
-        return spark.createDataFrame(table, schema) if len(table) else spark.createDataFrame([], schema)
+        return self.spark.createDataFrame(table if len(table) else [], schema)
 
     def explain(self) -> str:
         """What the index holds, which placements serve it and why, and what they were expected to cost and did."""
@@ -166,7 +175,7 @@ class Index:
     def measures(self, placement: str) -> Measures:
         """Where tasks count what matching under a placement takes."""
         if placement not in self._measures:
-            self._measures[placement] = Measures.on(self._table.sparkSession.sparkContext)
+            self._measures[placement] = Measures.on(self.spark.sparkContext)
         return self._measures[placement]
 
     def _measured(self) -> list[str]:
@@ -178,8 +187,8 @@ class Index:
         return lines
 
     def _compile_for(self, domain: Domain, placement: str) -> None:
-        contents = contents_of(self._table, domain, asdict(self._wishes))
-        builder = Builder(self._table, domain, contents, self._wishes, self._typical_events())
+        contents = contents_of(self._table, domain, asdict(self._options))
+        builder = IndexBuilder(self._table, domain, contents, self._options, self._typical_events())
         latest = self._directory.latest()
         if latest is None or latest[1].fingerprint != contents.fingerprint:
             latest = self._write(builder, contents, placement)
@@ -188,7 +197,7 @@ class Index:
         self._compiled = _Compiled(version, manifest, builder, plan)
         log.info("%s", self.explain())
 
-    def _write(self, builder: Builder, contents: Contents, placement: str) -> tuple[int, Manifest]:
+    def _write(self, builder: IndexBuilder, contents: Contents, placement: str) -> tuple[int, Manifest]:
         plan = self._planned(builder) if placement == AUTO else None
         chosen = placement if plan is None else plan.placement
         with self._directory.staged() as staged:
@@ -206,9 +215,8 @@ class Index:
             )
             return self._directory.publish(staged, manifest, chosen, made.layout), manifest
 
-    def _planned(self, builder: Builder) -> PlacementPlan:
-        spark = self._table.sparkSession
-        return builder.plan(self._wishes.memory or executor_memory(spark), executor_cores(spark))
+    def _planned(self, builder: IndexBuilder) -> PlacementPlan:
+        return builder.plan(self._options.memory or executor_memory(self.spark), executor_cores(self.spark))
 
     def _plan(self) -> PlacementPlan:
         """What `auto` stands for, found out now where the index was compiled for one placement."""
@@ -234,7 +242,7 @@ class Index:
 
     def _ship(self, layout: Layout, version: int) -> None:
         """Have Spark bring a layout's files to every executor: they need share no disk with the driver."""
-        context = self._table.sparkSession.sparkContext
+        context = self.spark.sparkContext
         there = {path.rsplit("/", 1)[-1] for path in context.listFiles}
         for file in layout.files:
             if file.name not in there:
@@ -253,7 +261,7 @@ class Index:
         return self._compiled
 
 
-def _rejects(made: Made, id_type: str) -> pa.Table:
+def _rejects(made: BuiltLayout, id_type: str) -> pa.Table:
     ids = pa.string() if id_type == "string" else pa.int64()
     schema = pa.schema([("id", ids), ("reason", pa.string()), ("position", pa.int32())])
     return pa.concat_tables([schema.empty_table(), *made.rejects])

@@ -6,7 +6,7 @@
     <version>/<layout>.json          the files of a layout, with their checksums
     <version>/tidings-….tidings      shard files
 
-A version is written beside the others under a name that nobody reads, and renamed when complete.
+A version is written beside the others under a name that is not read, and renamed when complete.
 Layouts may join a version later; their shard files come first and their list last.
 """
 
@@ -101,7 +101,7 @@ class IndexDirectory:
         return self.path / str(version)
 
     def latest(self) -> tuple[int, Manifest] | None:
-        """The current version and what it was compiled from; None where there is none, or somebody removed it."""
+        """The current version and what it was compiled from; None if there is none, or it was removed."""
         version = self.current()
         if version is None or not self.folder(version).exists():
             return None
@@ -151,7 +151,7 @@ class IndexDirectory:
             shutil.rmtree(folder, ignore_errors=True)
 
     def publish(self, staged: Path, manifest: Manifest, layout_name: str, layout: Layout, *, after: int = 0) -> int:
-        """Make what was staged the current version; answers its number, which is past `after`."""
+        """Make what was staged the current version; returns its number, which is past `after`."""
         _write_json(staged / f"{layout_name}.json", asdict(layout))
         _write_json(staged / "index.json", asdict(manifest))
         there = (int(path.name) for path in self.path.iterdir() if path.name.isdecimal())

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tidings.errors import did_you_mean
 from tidings.model.domain import Domain
 from tidings.model.event import read_events
-from tidings.pipeline.build.subscription_table import indexed, read_table
+from tidings.pipeline.build.table_reading import indexed, read_table
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import is_local
 from tidings.systems.interface import PlacementError, View, placement_named, placements, system_named
@@ -35,7 +35,7 @@ WORKER_BYTES = 340 * 2**20
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlacementOptions:
     """What the user asks of an index, beside its subscriptions; None: let it be chosen."""
 
     memory: int | None = None  # bytes that an executor has for its part of the index
@@ -57,7 +57,7 @@ def checked_name(name: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
+class PlacementSample:
     """Subscriptions and events by which placements are adapted and compared."""
 
     statistics: Statistics
@@ -66,12 +66,12 @@ class Sampled:
     events: pa.Table | None
 
 
-def sampled(sample: pa.Table, subscriptions: int, domain: Domain, events: pa.Table | None) -> Sampled:
+def sampled(sample: pa.Table, subscriptions: int, domain: Domain, events: pa.Table | None) -> PlacementSample:
     """From some of the subscriptions, and of the events where they are known."""
     read = read_table(sample, domain)
     known = None if events is None else read_events(_known(events, domain), domain, on_error="reject")
     count = round(subscriptions * len(read.sound) / max(1, len(sample)))
-    return Sampled(statistics_of(read.filters, known, subscriptions=count), read.accepted, domain, events)
+    return PlacementSample(statistics_of(read.filters, known, subscriptions=count), read.accepted, domain, events)
 
 
 def _known(events: pa.Table, domain: Domain) -> pa.Table:
@@ -80,13 +80,13 @@ def _known(events: pa.Table, domain: Domain) -> pa.Table:
     return events.select([name for name in events.column_names if name in tops])
 
 
-def planned(given: Sampled, room: Room, wishes: Wishes) -> PlacementPlan:
+def planned(given: PlacementSample, room: Room, options: PlacementOptions) -> PlacementPlan:
     """What `auto` stands for."""
-    names = {name: wishes.of(name) for name in placements()}
+    names = {name: options.of(name) for name in placements()}
     return plan(given.statistics, room, subscription_bytes=_subscription_bytes(given), wishes=names)
 
 
-def _subscription_bytes(given: Sampled) -> float:
+def _subscription_bytes(given: PlacementSample) -> float:
     """Of a subscription in a shard file."""
     if not len(given.rows):
         return 0.0
@@ -96,18 +96,18 @@ def _subscription_bytes(given: Sampled) -> float:
         return os.path.getsize(path) / len(given.rows)
 
 
-def adapted(placement: str, given: Sampled, partitions: int, wishes: Wishes) -> View:
+def adapted(placement: str, given: PlacementSample, partitions: int, options: PlacementOptions) -> View:
     """The View of a placement that the user named."""
     try:
-        made: View = placement_named(placement).adapt(given.statistics, partitions=partitions, **wishes.of(placement))
+        made: View = placement_named(placement).adapt(given.statistics, partitions=partitions, **options.of(placement))
     except PlacementError as error:
         raise PipelineError(str(error)) from None
     return made
 
 
-def partitions_for(wishes: Wishes, parallelism: int) -> int:
+def partitions_for(options: PlacementOptions, parallelism: int) -> int:
     """So many that every core has some to serve, and none is most of the index."""
-    return wishes.segments or max(PARTITIONS_MIN, parallelism)
+    return options.segments or max(PARTITIONS_MIN, parallelism)
 
 
 # ---------------------------------------------------------------------- executors
@@ -116,7 +116,7 @@ def partitions_for(wishes: Wishes, parallelism: int) -> int:
 def executor_memory(spark: SparkSession) -> int:
     """Bytes that an executor has for the index, by its configuration; half of a local machine's.
 
-    Spark limits each worker's address space where it is told to. Else an executor has its overhead for all it does
+    Spark limits each worker's address space if it is configured to. Else an executor has its overhead for all it does
     beside the JVM's heap, and its workers share pages of the index; where they already take most of that, a quarter
     is counted on, since not every cluster enforces it.
     """

@@ -26,8 +26,16 @@ from pyspark.sql import functions as F
 from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Domain
 from tidings.pipeline.build.index_directory import SUFFIX, Layout, ShardFile
-from tidings.pipeline.build.placement_choice import SAMPLE, Sampled, Wishes, adapted, partitions_for, planned, sampled
-from tidings.pipeline.build.subscription_table import (
+from tidings.pipeline.build.placement_choice import (
+    SAMPLE,
+    PlacementOptions,
+    PlacementSample,
+    adapted,
+    partitions_for,
+    planned,
+    sampled,
+)
+from tidings.pipeline.build.table_reading import (
     Contents,
     ReadTable,
     attributes_read,
@@ -68,7 +76,7 @@ _BUILT = pa.schema(_BUILT_TYPES)
 
 
 @dataclass
-class Made:
+class BuiltLayout:
     """What the tasks of a build sent back."""
 
     layout: Layout
@@ -78,13 +86,13 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Builder:
+class IndexBuilder:
     """Builds layouts of one table for one domain."""
 
     table: DataFrame
     domain: Domain
     contents: Contents
-    wishes: Wishes
+    options: PlacementOptions
     events: pa.Table | None  # a sample
 
     @property
@@ -97,10 +105,10 @@ class Builder:
 
     @property
     def partitions(self) -> int:
-        return partitions_for(self.wishes, self._parallelism)
+        return partitions_for(self.options, self._parallelism)
 
     @cached_property
-    def _sampled(self) -> Sampled:
+    def _sampled(self) -> PlacementSample:
         """By about SAMPLE of the subscriptions, or all where they are fewer."""
         every = max(1, self.contents.subscriptions // SAMPLE)
         chosen = F.pmod(F.xxhash64(F.lit(3), "id", "filter"), F.lit(every)) == 0
@@ -108,19 +116,19 @@ class Builder:
         return sampled(rows, self.contents.subscriptions, self.domain, self.events)
 
     def plan(self, memory: int, cores: int) -> PlacementPlan:
-        return planned(self._sampled, Room(memory, cores, self.partitions), self.wishes)
+        return planned(self._sampled, Room(memory, cores, self.partitions), self.options)
 
-    def build(self, placement: str, folder: Path, plan: PlacementPlan | None) -> Made:
+    def build(self, placement: str, folder: Path, plan: PlacementPlan | None) -> BuiltLayout:
         """Write the shard files of a layout to a folder."""
         if placement == REPLICATED:
             return self._built(placement, self._replicated(), None, folder)
         if plan is not None and plan.placement == placement:
             view = plan.view
         else:
-            view = adapted(placement, self._sampled, self.partitions, self.wishes)
+            view = adapted(placement, self._sampled, self.partitions, self.options)
         return self.place(view, folder)
 
-    def place(self, view: View, folder: Path) -> Made:
+    def place(self, view: View, folder: Path) -> BuiltLayout:
         """Write the shard files of a View to a folder."""
         task = BuildTask(self.domain, None, view)
         counts = isinstance(view, CountsLists)
@@ -134,7 +142,7 @@ class Builder:
         shards = max(1, min(SHARDS_MAX, -(-self.contents.subscriptions // SHARD_SIZE)))
         return self._subscriptions.withColumn("shard", by_id(shards))
 
-    def _built(self, placement: str, rows: DataFrame, view: View | None, folder: Path) -> Made:
+    def _built(self, placement: str, rows: DataFrame, view: View | None, folder: Path) -> BuiltLayout:
         """Write the shards of rows `id, filter, shard` to a folder."""
         copies = 1 if view is None else _COPIES
         pieces = 1 + self.contents.subscriptions * copies * _BYTES_A_SUBSCRIPTION // _PIECE
@@ -148,7 +156,7 @@ class Builder:
             .mapInArrow(partial(build_shards, BuildTask(self.domain, self.events)), BUILT)
             .repartition(pieces, "shard", "kind", "part")
         )
-        result, files = Made(Layout(placement, ())), []
+        result, files = BuiltLayout(Layout(placement, ())), []
         build = secrets.token_hex(8)  # Spark has one namespace for the files of an application
         for shard, kind, part, data in _rows(built):
             name = f"tidings-{build}-{placement}-{shard:05d}{SUFFIX}"

@@ -34,8 +34,8 @@ from tidings.model.domain import Domain
 from tidings.model.event import EventBatch, read_events
 from tidings.model.types import Path
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.subscription_table import checked, divided, domain_name, of_domain, read_table
-from tidings.pipeline.job_errors import PipelineError, told_briefly
+from tidings.pipeline.build.table_reading import checked, divided, domain_name, of_domain, read_table
+from tidings.pipeline.job_errors import PipelineError, brief_errors
 from tidings.systems.clusters import placement as clusters
 from tidings.systems.clusters.clustering import boruvka, components, kmeans, neighbours
 from tidings.systems.clusters.placement import Quality, quality
@@ -116,7 +116,7 @@ def adapt(
 
 def statistics_over(subscriptions: DataFrame, events: DataFrame | None, domain: Domain) -> Statistics:
     """What adapting looks at: sketches of all filters' bounds and of all events' values, and samples of both."""
-    with told_briefly():
+    with brief_errors():
         count = subscriptions.count()
         if not count:
             raise PipelineError("the table has no subscriptions; there is nothing to adapt to")
@@ -332,11 +332,11 @@ def clustered_over(
     """The clusters of all subscriptions on the axes of a View made from a sample: the best of the ways there are.
 
     By the spanning tree, by k-means over the micro-clusters, and those of the sample itself: the one whose events meet
-    the fewest subscriptions in vain.
+    the fewest subscriptions that they do not match.
     """
     domain = statistics.filters.domain
     ends = np.array([len(edges) + 1 for edges in view.edges], np.int64)
-    with told_briefly():
+    with brief_errors():
         task = partial(_count_boxes, domain, view)
         rows = divided(subscriptions, statistics.subscriptions)
         parts = [pickle.loads(row.part) for row in rows.mapInArrow(task, "part binary").collect()]

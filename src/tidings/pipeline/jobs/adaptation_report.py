@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tidings.model.domain import path_text
 from tidings.pipeline.job_errors import PipelineError
-from tidings.store.log.log_files import sync_directory
+from tidings.pipeline.streams.checkpoint import write_durably
 from tidings.systems.geometry.line_positions import edges_to_json
 from tidings.systems.interface import View, view_from_dict, view_to_dict
 
@@ -38,7 +38,7 @@ def report(found: Adapted) -> RenderableType:
     for column in ("placement", "epoch", "partitions", ""):
         table.add_column(column, overflow="fold")
     for name, view in found.views.items():
-        table.add_row(name, str(view.epoch), str(view.partitions), Text(told(view)))
+        table.add_row(name, str(view.epoch), str(view.partitions), Text(described(view)))
     for name, why in found.refused.items():
         table.add_row(Text(name, "dim"), "", "", Text(why, "dim"))
     parts.append(table)
@@ -54,13 +54,13 @@ def report(found: Adapted) -> RenderableType:
     return Group(*parts)
 
 
-def told(view: View) -> str:
-    """What a View is about, in a line."""
+def described(view: View) -> str:
+    """Returns what a View is about, in a line."""
     return f"by {view.described()}"
 
 
 def write(found: Adapted, directory: str | os.PathLike[str]) -> list[str]:
-    """Each View to NAME.view.json, with the next epoch where there is one; one that says the same is left alone."""
+    """Writes each View to NAME.view.json, with the next epoch if there is one already; an equal one is not written."""
     folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def write(found: Adapted, directory: str | os.PathLike[str]) -> list[str]:
 
 
 def published(name: str, folder: Path) -> Any | None:
-    """The View that was written last."""
+    """Returns the View that was written last; None if there is none."""
     path = folder / (name + SUFFIX)
     if not path.exists():
         return None
@@ -83,21 +83,14 @@ def published(name: str, folder: Path) -> Any | None:
 
 
 def publish(name: str, view: Any, folder: Path) -> bool:
-    """Write a View unless the one that is there says the same; whoever reads finds one or the other, whole."""
+    """Writes a View in one step, unless the one that is there is equal; returns whether it did."""
     form = view_to_dict(view)
     before = published(name, folder)
     if before is not None:
         if _without_epoch(view_to_dict(before)) == _without_epoch(json.loads(json.dumps(form))):
             return False
         form["epoch"] = before.epoch + 1
-    path = folder / (name + SUFFIX)
-    beside = path.with_suffix(".unfinished")
-    with beside.open("w") as file:
-        file.write(json.dumps(form) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    sync_directory(folder)
+    write_durably(folder / (name + SUFFIX), json.dumps(form) + "\n")
     return True
 
 

@@ -87,7 +87,7 @@ def _summary(found: Analysis) -> RenderableType:
 def _examples(found: Analysis) -> RenderableType:
     relations = found.relations()
     if not len(relations):
-        return Text("no subscription is in vain, and none implies another", "dim")
+        return Text("every subscription can match, and none implies another", "dim")
     table = _grid("some of them", "relation", "id", "other")
     kinds = np.asarray(relations["relation"])
     for kind in dict.fromkeys(kinds.tolist()):
@@ -98,7 +98,7 @@ def _examples(found: Analysis) -> RenderableType:
 
 
 def _crowded(found: Analysis) -> RenderableType:
-    table = _grid("where subscriptions pile up", "attribute", "cell", "subscriptions", "× mean", "")
+    table = _grid("the most crowded values", "attribute", "cell", "subscriptions", "× mean", "")
     cells = hottest(found.crowds)
     most = max((int(crowd.counts[cell]) for crowd, cell in cells), default=1)
     for crowd, cell in cells:
@@ -106,7 +106,7 @@ def _crowded(found: Analysis) -> RenderableType:
         heat = f"{crowd.heat(cell):.1f}"
         cell_text = Text(_shown(crowd.cells[cell]))
         table.add_row(path_text(crowd.path), cell_text, f"{crowd.counts[cell]:,}", heat, Text(bar, "cyan"))
-    return table if cells else Text("subscriptions pile up nowhere", "dim")
+    return table if cells else Text("no value is crowded", "dim")
 
 
 def _placing(found: Analysis) -> RenderableType:
@@ -114,8 +114,8 @@ def _placing(found: Analysis) -> RenderableType:
     for one in found.indices.chosen:
         table.add_row("index", ", ".join(map(path_text, one.paths)), Text(one.reason))
     if found.indices.left:
-        told = f"{found.indices.left:,} subscriptions that no index finds: every event visits them"
-        table.add_row("index", "(none)", Text(told))
+        reason = f"{found.indices.left:,} subscriptions that no index finds: every event visits them"
+        table.add_row("index", "(none)", Text(reason))
     suggested = [one for one in found.dimensions if one.suggested]
     for dimension in suggested or found.dimensions[:1]:
         table.add_row("dimension", path_text(dimension.path), Text(dimension.reason))
@@ -130,17 +130,19 @@ def _priced(costs: Costs) -> RenderableType:
         name = costs.names[row].as_py()
         table.add_row(
             Text("nobody", "dim") if name is None else Text(_shown(name)),
-            f"{costs.subscriptions[row]:,}", f"{costs.matches[row]:,.3f}",
-            f"{ns[row] / 1e3:,.2f}", f"{shares[row]:.1%}",
-        )  # fmt: skip
+            *_priced_row(costs.subscriptions[row], costs.matches[row], ns[row], shares[row]),
+        )
     if len(costs.names) > COSTS_SHOWN:
         rest = slice(COSTS_SHOWN, None)
         table.add_row(
             Text(f"{len(costs.names) - COSTS_SHOWN:,} others", "dim"),
-            f"{costs.subscriptions[rest].sum():,}", f"{costs.matches[rest].sum():,.3f}",
-            f"{ns[rest].sum() / 1e3:,.2f}", f"{shares[rest].sum():.1%}",
-        )  # fmt: skip
+            *_priced_row(*(one[rest].sum() for one in (costs.subscriptions, costs.matches, ns, shares))),
+        )
     return table
+
+
+def _priced_row(subscriptions: int, matches: float, ns: float, share: float) -> tuple[str, ...]:
+    return f"{subscriptions:,}", f"{matches:,.3f}", f"{ns / 1e3:,.2f}", f"{share:.1%}"
 
 
 def _shown(value: object) -> str:
@@ -214,7 +216,7 @@ def _draw_cells(found: Analysis, path: Path) -> None:
         panel.bar(range(len(crowd.counts)), crowd.counts, width=0.9, color=np.where(hot, "#c1121f", "#7fb3d5"))
         panel.axhline(crowd.mean, color="#555555", linewidth=0.9, linestyle=(0, (4, 3)))
         panel.set_title(_plain(path_text(crowd.path)), fontsize=10.5, loc="left")
-        panel.set_title(_told_cells(crowd), fontsize=8, loc="right", color="#666666")
+        panel.set_title(_cells_title(crowd), fontsize=8, loc="right", color="#666666")
         ticks = _ticks(len(crowd.counts))
         panel.set_xticks(ticks, [_tick(crowd.cells[tick]) for tick in ticks], fontsize=8, rotation=30, ha="right")
         panel.tick_params(axis="y", labelsize=8)
@@ -228,7 +230,7 @@ def _draw_cells(found: Analysis, path: Path) -> None:
     figure.savefig(path)
 
 
-def _told_cells(crowd: Crowd) -> str:
+def _cells_title(crowd: Crowd) -> str:
     return f"the {len(crowd.counts)} most crowded of {crowd.constants:,} values" if crowd.constants else "equal steps"
 
 

@@ -32,8 +32,8 @@ from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain, parse_path, path_text
 from tidings.model.types import Path
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.subscription_table import checked
-from tidings.pipeline.job_errors import PipelineError, told_briefly
+from tidings.pipeline.build.table_reading import checked
+from tidings.pipeline.job_errors import PipelineError, brief_errors
 from tidings.pipeline.jobs.time_buckets import BUCKETS_MAX, DAY, SECOND, Bucket, Timeline, Times, moment
 from tidings.pipeline.runtime.spark_workarounds import numbered
 
@@ -166,7 +166,7 @@ def filter_of(subscriptions: DataFrame, id: str | int) -> str:
     """The filter of one subscription in a table with the columns id and filter."""
     table = checked(subscriptions)
     ids = F.col("id").cast("string")
-    with told_briefly():
+    with brief_errors():
         found = table.where(ids == F.lit(str(id))).select("filter").limit(2).collect()
         if not found:
             known = [row[0] for row in table.select(ids).where(ids.isNotNull()).limit(_IDS_LOOKED_AT).collect()]
@@ -190,7 +190,7 @@ def _attributes_read(filter: str, against: str | None, domain: Domain) -> tuple[
 
 
 def _plainly_named(events: DataFrame) -> DataFrame:
-    """The events with columns named by their places: names may differ in their case alone, which Spark disregards."""
+    """The events with columns named by their places: names may differ in case only, which Spark ignores."""
     return events.toDF(*(f"p{place}" for place in range(len(events.columns))))
 
 
@@ -250,19 +250,19 @@ def _clock(events: DataFrame, domain: Domain, name: str | None, unit: str | None
             )
 
 
-def _check_times(tally: Tally, clock: _Clock, asked: Bucket | None) -> None:
+def _check_times(tally: BacktestTally, clock: _Clock, asked: Bucket | None) -> None:
     if tally.timeless == tally.events:
         why = "its texts are no times such as 2024-01-31T08:30:00Z" if clock.texts else "it is NULL in all of them"
         raise EventError(f"no event has a time in the column '{clock.name}': {why}")
     if tally.timeline.overflows:
         raise PipelineError(
-            f"a bucket of {asked} divides the time from {_told(tally.timeline.first)} to {_told(tally.timeline.last)} "
-            f"into {tally.timeline.needed:,}, and {BUCKETS_MAX:,} are the most; "
+            f"a bucket of {asked} divides the time from {_moment(tally.timeline.first)} to "
+            f"{_moment(tally.timeline.last)} into {tally.timeline.needed:,}, and {BUCKETS_MAX:,} are the most; "
             "give a longer one, or none"
         )
 
 
-def _told(time: int | None) -> dt.datetime | None:
+def _moment(time: int | None) -> dt.datetime | None:
     return None if time is None else moment(time)
 
 
@@ -291,7 +291,7 @@ def _matcher(filters: tuple[str, str | None], domain: str) -> Matcher:
     return Matcher(subscriptions, Domain.from_json(domain), threads=1)  # Spark runs a task for each core already
 
 
-class Tally:
+class BacktestTally:
     """What is kept of the events of one task, or of all."""
 
     def __init__(self, task: Task) -> None:
@@ -338,7 +338,7 @@ class Tally:
     def _keep(self, kept: list[tuple[float, int, Event]], more: list[tuple[float, int, Event]]) -> None:
         kept[:] = sorted([*kept, *more], key=lambda one: one[0])[: self._samples]
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: BacktestTally) -> None:
         self.kinds += other.kinds
         self.unfit += other.unfit
         self.timeless += other.timeless
@@ -381,37 +381,37 @@ def _values(column: Any) -> list[Any]:
 def _tally_events(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     random = np.random.default_rng([task.seed, 0 if context is None else context.partitionId()])
-    tally = Tally(task)
+    tally = BacktestTally(task)
     for batch in batches:
         tally.add(batch, task, random)
     yield _packed(tally)
 
 
 def _merge_tallies(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    whole = Tally(task)
+    whole = BacktestTally(task)
     for batch in batches:
         for tally in batch.column("tally"):
             whole.merge(pickle.loads(tally.as_py()))
     yield _packed(whole)
 
 
-def _packed(tally: Tally) -> pa.RecordBatch:
+def _packed(tally: BacktestTally) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(tally)], pa.binary())], names=["tally"])
 
 
-def _collect(events: DataFrame, task: Task) -> Tally:
+def _collect(events: DataFrame, task: Task) -> BacktestTally:
     tallies = events.mapInArrow(partial(_tally_events, task), "tally binary")
-    with told_briefly():
+    with brief_errors():
         (row,) = tallies.repartition(1).mapInArrow(partial(_merge_tallies, task), "tally binary").collect()
     tally = pickle.loads(row.tally)
-    assert isinstance(tally, Tally)
+    assert isinstance(tally, BacktestTally)
     return tally
 
 
 # ---------------------------------------------------------------------- the answer
 
 
-def _result(tally: Tally, task: Task, clock: _Clock, reads: tuple[Path, ...]) -> Backtest:
+def _result(tally: BacktestTally, task: Task, clock: _Clock, reads: tuple[Path, ...]) -> Backtest:
     bucket, starts, counts = tally.timeline.shown()
     draft, against = task.filters
     chosen = {
@@ -425,8 +425,8 @@ def _result(tally: Tally, task: Task, clock: _Clock, reads: tuple[Path, ...]) ->
         unfit=tally.unfit,
         time=clock.name,
         bucket=None if clock.name is None else str(bucket),
-        first=_told(tally.timeline.first),
-        last=_told(tally.timeline.last),
+        first=_moment(tally.timeline.first),
+        last=_moment(tally.timeline.last),
         timeless=tally.timeless,
         rate=tuple((moment(start), _counts(row)) for start, row in zip(starts.tolist(), counts, strict=True)),
         samples=chosen,
@@ -486,7 +486,7 @@ def match_past(events: DataFrame, filter: str, domain: Domain, *, prefix: str) -
     Raises EventError if more than MAX_MISFITS events do not fit the domain.
     """
     step = partial(_matched, tuple(events.columns), domain.to_json(), filter, prefix)
-    with told_briefly():
+    with brief_errors():
         found: Any = numbered(events).mapInArrow(step, "position bigint, misfit string").toArrow()
     found = found.sort_by("position").combine_chunks()
     fits = pc.is_null(found["misfit"])

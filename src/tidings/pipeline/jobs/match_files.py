@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tidings.pipeline.build.compiled_index import Index, compile
-from tidings.pipeline.job_errors import PipelineError, told_briefly
+from tidings.pipeline.job_errors import PipelineError, brief_errors
 from tidings.pipeline.sources.table_files import output_format, outputs, read_frame, rejects_path
 from tidings.pipeline.steps.match_step import match, pairs
 
@@ -44,7 +44,7 @@ class MatchJob:
 
     def compile(self, path: str) -> None:
         assert self._frame is not None
-        with told_briefly():
+        with brief_errors():
             self._index = compile(read_frame(self._spark, path), domain=self._frame)
             self.subscriptions, self.rejected = self._index.subscriptions, self._index.rejected
             self.rejects = [tuple(row) for row in self._index.rejects.limit(REJECTS_READ).collect()]

@@ -1,4 +1,4 @@
-"""What a table of subscriptions is like: which are in vain, where they pile up, who costs what, how to place them.
+"""Analyse a table of subscriptions: which never match, which values are crowded, what each subscriber costs.
 
 Texts are read by tasks, which also count the matches of their share with a sample of the events, and normal forms
 meet at the driver; which of a million imply which is searched by tasks again, each for a share of the filters in all of
@@ -39,8 +39,8 @@ from tidings.matching.selectivity import (
 from tidings.model.domain import Domain, path_text
 from tidings.model.event import read_events
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.subscription_table import WholeTable, checked, domain_name, read_whole
-from tidings.pipeline.job_errors import PipelineError, told_briefly
+from tidings.pipeline.build.table_reading import WholeTable, checked, domain_name, read_whole
+from tidings.pipeline.job_errors import PipelineError, brief_errors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -155,7 +155,7 @@ class Analysis:
         }
 
     def write(self, directory: str | os.PathLike[str]) -> list[str]:
-        """Tables (Parquet, CSV, JSON) and, with matplotlib, pictures; answers the names of the files."""
+        """Tables (Parquet, CSV, JSON) and, with matplotlib, pictures. Returns the names of the files."""
         from tidings.pipeline.jobs.analysis_report import write
 
         return write(self, directory)
@@ -213,7 +213,7 @@ def analyse(
 
 
 def _owners(subscribers: Any) -> npt.NDArray[np.int64]:
-    """A number for each subscriber; what is nobody's has a number of its own."""
+    """A number for each subscriber; a subscription without one has a number of its own."""
     owners = np.asarray(subscribers.dictionary_encode().indices.fill_null(-1)).astype(np.int64)
     return np.where(owners < 0, -1 - np.arange(len(owners)), owners)
 
@@ -229,7 +229,7 @@ class _Clock:
 
 
 def _sampled(events: DataFrame, sample: int, seed: int) -> pa.Table:
-    with told_briefly():
+    with brief_errors():
         count = events.count()
         if not count:
             raise PipelineError("the table of events is empty; leave it out, or give events that are typical")
@@ -257,7 +257,7 @@ def _searched(spark: SparkSession, questions: Questions) -> Covering:
     )
     try:
         tasks = max(1, min(-(-count // _SEARCHES_A_TASK), 1_000), spark.sparkContext.defaultParallelism)
-        with told_briefly():
+        with brief_errors():
             found = spark.range(tasks, numPartitions=tasks).mapInArrow(
                 partial(_search, shared, tasks), "part long, containers binary"
             )

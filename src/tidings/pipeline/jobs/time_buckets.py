@@ -20,9 +20,14 @@ _WIDTHS = {"s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND, "d": 86400 * _S
 _MONTHS = {"mo": 1, "y": 12}
 _FIRST_MONDAY = 4 * _WIDTHS["d"]  # 1970 began on a Thursday
 _NAMES = {
-    "s": ("s", "sec", "second"), "m": ("m", "min", "minute"), "h": ("h", "hour"), "d": ("d", "day"),
-    "w": ("w", "week"), "mo": ("mo", "month"), "y": ("y", "year"),
-}  # fmt: skip
+    "s": ("s", "sec", "second"),
+    "m": ("m", "min", "minute"),
+    "h": ("h", "hour"),
+    "d": ("d", "day"),
+    "w": ("w", "week"),
+    "mo": ("mo", "month"),
+    "y": ("y", "year"),
+}
 _UNITS = {name: unit for unit, names in _NAMES.items() for name in names}
 _LONGEST_YEARS = 1000
 

@@ -1,1 +1,5 @@
-"""Spark itself: the session, Java, data sources, worker processes."""
+"""Spark itself.
+
+spark_session       a session that is ready for the pipeline, and the Java that it runs on
+spark_workarounds   what Spark has no call for
+"""

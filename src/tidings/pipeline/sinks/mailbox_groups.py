@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from tidings.matching.analysis.rectangle_forest import GROUP, groups_of
 from tidings.model.domain import Domain
-from tidings.pipeline.build.subscription_table import read_whole
+from tidings.pipeline.build.table_reading import read_whole
 from tidings.store.mailboxes.mailbox_loading import PAGE_BYTES, ROW_BYTES
 from tidings.store.mailboxes.notifications import Notifications
 
@@ -34,25 +34,25 @@ _HEADER_BYTES = 24
 def group_mailboxes(
     subscriptions: DataFrame, domain: Domain, store: str | os.PathLike[str], *, size: int = GROUP
 ) -> int:
-    """Have all subscriptions of a table in groups of those that are alike; answers how many groups there are."""
-    made = Made.of(subscriptions, domain, size)
+    """Divides all subscriptions of a table into groups of similar ones; returns the number of groups."""
+    made = SimilarGroups.of(subscriptions, domain, size)
     with Notifications(store) as opened:
         return opened.group(made.lists(np.arange(len(made.starts) - 1)))
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class SimilarGroups:
     """Groups of subscriptions that are alike: group g has the members `ids[starts[g]:starts[g + 1]]`."""
 
     ids: Any  # an Arrow array
     starts: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(subscriptions: DataFrame, domain: Domain, size: int = GROUP) -> Made:
+    def of(subscriptions: DataFrame, domain: Domain, size: int = GROUP) -> SimilarGroups:
         table = read_whole(subscriptions, domain)
         groups = groups_of(table.filters, size)
         order = np.concatenate([np.empty(0, np.int64), *groups]).astype(np.int64)
-        return Made(table.ids.take(pa.array(order)), np.cumsum([0, *map(len, groups)]))
+        return SimilarGroups(table.ids.take(pa.array(order)), np.cumsum([0, *map(len, groups)]))
 
     def find(self, ids: Any) -> npt.NDArray[np.int64]:
         """The group of each id; −1 for none."""
@@ -68,7 +68,7 @@ class Regrouping:
     """What is to become of a store's groups, by the bytes of a sample's notifications."""
 
     pays: bool
-    groups: list[list[str | int]]  # to be made where it pays; none: rows take fewest
+    groups: list[list[str | int]]  # to be made if it pays; none: rows take the fewest bytes
     rows_bytes: float  # without groups
     bytes: float  # with these
     in_force_bytes: float  # as it is
@@ -81,7 +81,7 @@ class Regrouping:
 
 
 def regroup(
-    made: Made,
+    made: SimilarGroups,
     store: Notifications,
     events: npt.NDArray[np.int64],
     ids: Any,
@@ -104,7 +104,7 @@ def regroup(
 
 
 def _saved(loads: Any, events: Any, groups: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Of each load and group the bytes that a page takes less than rows; negative where it takes more."""
+    """Returns for each load and group how many bytes a page saves over rows; negative if it takes more."""
     mine = groups >= 0
     loads, events, groups = loads[mine], events[mine], groups[mine]
     if not len(groups):

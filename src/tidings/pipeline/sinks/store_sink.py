@@ -5,7 +5,7 @@ staged as files beside the store, where tasks see that disk. The commit of a mic
 them in one transaction, together with how far the query has come; an abort removes what was staged.
 
 The matches of many domains go to the store of each, one transaction a domain. The batch is noted as done when all have
-it: one that is run again, in part or whole, changes nothing where it was loaded before.
+it: one that is run again, in part or whole, changes nothing in the stores that have it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NO_VERSION = -1  # of a batch without events
 INLINE_BYTES = 1 << 20  # of a task's matches that travel with its result
 STORES_KEPT = 512  # open at a time, in the process that commits
 AT_ONCE = 8  # that are written: what takes long is to have it on the disk
-_MARK = ".staging"  # tells a task that a directory of this name is the driver's
+_MARK = ".staging"  # by its content a task knows that the directory is the driver's
 
 
 @dataclass
 class Staged(WriterCommitMessage):
     """What a task wrote."""
 
-    data: bytes | None = None  # Arrow, where it is small
+    data: bytes | None = None  # Arrow, if it is small
     file: str | None = None  # else
     versions: set[int] = field(default_factory=set)
     reached: dict[str, int] = field(default_factory=dict)  # the last position of each source, or domain

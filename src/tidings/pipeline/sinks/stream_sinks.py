@@ -24,7 +24,7 @@ from tidings.errors import EventError
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
 from tidings.pipeline.runtime.spark_workarounds import register
 from tidings.pipeline.sinks.store_sink import NotificationsSink, prepare_staging
-from tidings.pipeline.sources.stream_sources import VERSION, kafka_told
+from tidings.pipeline.sources.stream_sources import VERSION, kafka_errors
 from tidings.pipeline.streams.checkpoint import Checkpoint
 from tidings.store.mailboxes.notifications import Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress
@@ -98,24 +98,30 @@ class StoreSink:
 
 
 def _compare(store: Notifications, checkpoint: Checkpoint) -> None:
-    """What the store says of the query, and what the query says of itself, have to agree.
-
-    The store may be one batch ahead: it is loaded before Spark writes down that a batch is done.
-    """
-    loaded, done, planned = store.last_batch(checkpoint.query), checkpoint.last_committed, checkpoint.last_planned
+    """Raises CheckpointError unless the store and the query belong together."""
+    loaded = store.last_batch(checkpoint.query)
+    problem = _disagreement(loaded, checkpoint)
     others = [query for query in store.queries() if query != checkpoint.query]
-    if loaded is None and done is None and others and not checkpoint.recovered:
+    if loaded is None and checkpoint.last_committed is None and others and not checkpoint.recovered:
         problem = "another query has written to it, and this one is new"
-    elif loaded is not None and (planned is None or loaded > planned):
-        problem = f"it has batch {loaded}, and the checkpoint has come to {planned}: the checkpoint is an old copy"
-    elif done is not None and (loaded is None or loaded < done):
-        problem = f"it has come to batch {loaded}, and the checkpoint to {done}: the store is an old copy, or another"
-    else:
-        return
-    raise CheckpointError(
-        f"sink: {store.path} does not belong to {checkpoint.path}: {problem}; give those that belong together, or "
-        "recover: go on, with a new checkpoint, after the last position that the store knows"
-    )
+    if problem is not None:
+        raise CheckpointError(
+            f"sink: {store.path} does not belong to {checkpoint.path}: {problem}; give those that belong together, or "
+            "recover: go on, with a new checkpoint, after the last position that the store knows"
+        )
+
+
+def _disagreement(loaded: int | None, checkpoint: Checkpoint) -> str | None:
+    """Returns how the last batch that was loaded and the checkpoint disagree; None if they do not.
+
+    What was loaded may be one batch ahead: Spark writes down only afterwards that a batch is done.
+    """
+    done, planned = checkpoint.last_committed, checkpoint.last_planned
+    if loaded is not None and (planned is None or loaded > planned):
+        return f"it has batch {loaded}, and the checkpoint has come to {planned}: the checkpoint is an old copy"
+    if done is not None and (loaded is None or loaded < done):
+        return f"it has come to batch {loaded}, and the checkpoint to {done}: the store is an old copy, or another"
+    return None
 
 
 @dataclass(frozen=True)
@@ -131,16 +137,10 @@ class SharedSink:
     def prepare(self, checkpoint: Checkpoint) -> None:
         """Raise CheckpointError if the checkpoint is of another time than what was loaded."""
         with SharedProgress(self.progress) as progress:
-            loaded = progress.last_batch(checkpoint.query)
-        done, planned = checkpoint.last_committed, checkpoint.last_planned
-        if loaded is not None and (planned is None or loaded > planned):
-            problem = f"batch {loaded} was loaded, and the checkpoint has come to {planned}: it is an old copy"
-        elif done is not None and (loaded is None or loaded < done):
-            problem = f"batch {loaded} was loaded, and the checkpoint has come to {done}: the mailboxes are an old copy"
-        else:
-            prepare_staging(self.progress, checkpoint.query)
-            return
-        raise CheckpointError(f"sink: {self.progress} does not belong to {checkpoint.path}: {problem}")
+            problem = _disagreement(progress.last_batch(checkpoint.query), checkpoint)
+        if problem is not None:
+            raise CheckpointError(f"sink: {self.progress} does not belong to {checkpoint.path}: {problem}")
+        prepare_staging(self.progress, checkpoint.query)
 
     def stream(self, matched: DataFrame, checkpoint: Checkpoint) -> DataStreamWriter:
         options = {"path": str(self.folder.absolute()), "progress": str(self.progress.absolute())}
@@ -204,7 +204,7 @@ class KafkaSink:
         return f"kafka:{self.options.get('kafka.bootstrap.servers', '')}/{self.options.get('topic', '')}"
 
     def prepare(self, matched: DataFrame, checkpoint: Checkpoint) -> None:
-        with kafka_told():  # which looks the connector up
+        with kafka_errors():  # which looks the connector up
             matched.sparkSession.readStream.format("kafka").options(**self.options, subscribe="any").load()
         for option in ("kafka.bootstrap.servers", "topic"):
             if option not in self.options:
@@ -225,7 +225,7 @@ class KafkaSink:
 
 @dataclass(frozen=True)
 class ConsoleSink:
-    """The console: the first rows of each micro-batch that somebody gets."""
+    """The console: the first rows of each micro-batch that have a match."""
 
     rows: int = 20
 

@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from tidings.errors import EventError
 from tidings.filter.dialects.xpath import ATTRIBUTE
-from tidings.pipeline.job_errors import told_briefly
+from tidings.pipeline.job_errors import brief_errors
 from tidings.pipeline.sources.stream_sources import REJECTED
 from tidings.xml.feed import split_feed
 
@@ -54,7 +54,7 @@ def _rows(path: str, content: bytes) -> list[dict[str, str | None]]:
     try:
         items = split_feed(content)
     except EventError as error:
-        version = sha256(content).hexdigest()[:16]  # so that a feed that stays broken is told of once
+        version = sha256(content).hexdigest()[:16]  # so that a feed that stays broken is reported once
         return [{"feed": path, "item": None, "version": version, ATTRIBUTE: None, REJECTED: error.reason}]
     return [
         {"feed": item.feed, "item": item.id, "version": item.version, ATTRIBUTE: item.document, REJECTED: None}
@@ -86,5 +86,5 @@ class FeedEvents:
         reader = spark.readStream.format("binaryFile").schema(_FILES)
         if self.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files_per_trigger)
-        with told_briefly():
+        with brief_errors():
             return feed_items(reader.load(self.directory), remember=self.remember)

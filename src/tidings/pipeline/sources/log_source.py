@@ -210,7 +210,7 @@ class LogReading:
                     f"domain '{self.domain.name}': the attribute '{name}' has the name of a column of the log; "
                     "read with a prefix for the latter, such as prefix='log_'"
                 )
-        place += [f"{quote_name(name)} {_type_of(node)}" for name, node in attributes.items()]
+        place += [f"{quote_name(name)} {type_of(node)}" for name, node in attributes.items()]
         return ", ".join(place + ([f"{self.prefix}rejected STRING"] if self.reject else []))
 
     def _own(self) -> list[str]:
@@ -220,7 +220,7 @@ class LogReading:
         return _open(self.path)
 
     def version(self) -> int:
-        """The current version of the subscriptions; 0 where there are none to keep to."""
+        """The current version of the subscriptions; 0 if the events meet none."""
         if self.subscriptions is None:
             return 0
         version = IndexDirectory(self.subscriptions).current()
@@ -333,7 +333,7 @@ def _members(versions: str, version: int) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Places:
-    """Pages in a topic, which whoever needs them reads there."""
+    """Pages in a topic, read there by the task that needs them."""
 
     url: str
     placed: list[PlacedPage]
@@ -410,7 +410,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(LOOK_SECONDS)
 
     def _planned(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int] | None:
-        """Where the next micro-batch ends; None where there is none to run yet."""
+        """Where the next micro-batch ends; None if there is none to run yet."""
         log = self._reading.log()
         end = log.end
         if start["log"] > end:
@@ -426,7 +426,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first >= last:
             return None
         if log.advance(first, domain=self._reading.domains(version), events=1, end=last) == first:
-            # Others' events alone: no batch for them, and no second look at them either.
+            # Only events of other domains: no batch for them, and they are not looked at again.
             self._without = (start["log"], last, version)
             return None
         passed = self._passed(last)
@@ -490,10 +490,11 @@ def _open(path: str) -> LogReader:
     return reader
 
 
-def _type_of(node: Any) -> DataType:
+def type_of(node: Any) -> DataType:
+    """Returns the type of an attribute, or of a tree of them by name."""
     if isinstance(node, DataType):
         return node
-    return struct(*((name, _type_of(inner)) for name, inner in node.items()))
+    return struct(*((name, type_of(inner)) for name, inner in node.items()))
 
 
 def _count(options: MutableMapping[str, str], name: str, default: int | None) -> int | None:

@@ -17,9 +17,9 @@ from pyspark.sql import types as T
 
 from tidings.errors import DomainError, EventError
 from tidings.model.domain import Domain
-from tidings.model.types import quote_name, struct
-from tidings.pipeline.job_errors import PipelineError, told_briefly
-from tidings.pipeline.sources.log_source import stream_log
+from tidings.model.types import quote_name
+from tidings.pipeline.job_errors import PipelineError, brief_errors
+from tidings.pipeline.sources.log_source import stream_log, type_of
 from tidings.pipeline.sources.table_files import read_frame
 from tidings.pipeline.sources.version_gate import Gate
 from tidings.store.log.page import nested
@@ -104,7 +104,7 @@ class FileEvents:
             reader = reader.options(header="true", escape='"')
         if self.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files_per_trigger)
-        with told_briefly():
+        with brief_errors():
             return reader.options(**self.options).load(self.directory)
 
 
@@ -145,8 +145,8 @@ class KafkaEvents:
                     f"domain '{self.domain.name}': the attribute '{name}' has the name of a column that Kafka's events "
                     "have; rename it"
                 )
-        schema = ", ".join(f"{quote_name(name)} {_type_of(node)}" for name, node in attributes.items())
-        with kafka_told():
+        schema = ", ".join(f"{quote_name(name)} {type_of(node)}" for name, node in attributes.items())
+        with kafka_errors():
             frame = spark.readStream.format("kafka").options(**{"failOnDataLoss": "true", **self.options}).load()
         corrupt = "_tidings_corrupt"
         parsed = F.from_json(
@@ -167,10 +167,10 @@ class KafkaEvents:
 
 
 @contextmanager
-def kafka_told() -> Iterator[None]:
-    """Spark's connector for Kafka is a package of its own: where it is missing, say how to get it."""
+def kafka_errors() -> Iterator[None]:
+    """Raises how to get Spark's connector for Kafka, which is a package of its own, if it is missing."""
     try:
-        with told_briefly():
+        with brief_errors():
             yield
     except PipelineError as error:
         if "kafka" in str(error) and "Failed to find" in str(error):
@@ -209,7 +209,3 @@ def as_source(events: Any) -> Source:
         "a stream's events are LogEvents, FileEvents, KafkaEvents or a streaming DataFrame, not "
         f"{type(events).__name__}"
     )
-
-
-def _type_of(node: Any) -> Any:
-    return node if not isinstance(node, dict) else struct(*((name, _type_of(inner)) for name, inner in node.items()))

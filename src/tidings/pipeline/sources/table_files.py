@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tidings.pipeline.job_errors import PipelineError, told_briefly
+from tidings.pipeline.job_errors import PipelineError, brief_errors
 
 _READERS: dict[str, tuple[str, dict[str, str]]] = {
     ".parquet": ("parquet", {}),
@@ -29,7 +29,7 @@ def read_frame(spark: SparkSession, path: str) -> DataFrame:
             f"{path}: tables are read from {', '.join(_READERS)}, and this is {suffix or 'none of them'}"
         )
     format_, options = _READERS[suffix]
-    with told_briefly():
+    with brief_errors():
         return spark.read.format(format_).options(**options).load(path)
 
 
@@ -55,10 +55,10 @@ def outputs(spark: SparkSession, *paths: str) -> Iterator[dict[str, str]]:
     for path, file in files.items():
         if file.exists():
             raise PipelineError(f"{path} is there already; remove it, or write to another")
-    # A name that begins so is hidden: nobody takes it for a finished table.
+    # A name that begins so is hidden: it is not taken for a finished table.
     beside = {path: _File(spark, file.beside(f"_unfinished-{secrets.token_hex(4)}-")) for path, file in files.items()}
     try:
-        with told_briefly():
+        with brief_errors():
             yield {path: file.path for path, file in beside.items()}
         for path, file in beside.items():
             if file.exists():

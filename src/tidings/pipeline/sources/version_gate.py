@@ -1,10 +1,10 @@
 """A gate before a stream's source: no event meets a set of subscriptions that is older than the event.
 
-Whoever creates a subscription is answered once it is in the catalogue; it reaches the index a moment later. So
+A request that creates a subscription returns once it is in the catalogue; it reaches the index a moment later. So
 the source, planning a micro-batch, reads where the log ends FIRST and the domain's revision in the catalogue
 AFTER it, and takes the events up to that end only with a version of the index that covers that revision: what
 was answered before an event was appended is then in the version. While the index catches up, further ends and
-revisions are noted. An event waits for the revision of its own time alone, so that a catalogue that changes all
+revisions are noted. An event waits only for the revision of its own time, so that a catalogue that changes all
 the time delays events and never stops them.
 
 What a version covers is in a file of the index's directory, `covers`, and not in the version: many changes of the
@@ -71,7 +71,7 @@ class Covers:
 
 
 def write_covers(index: str | os.PathLike[str], covers: Covers) -> None:
-    """Say how far an index has come, in one step. Not synced: what is lost is found anew at the next start."""
+    """Writes how far an index has come, in one step. Not synced: what is lost is found again at the next start."""
     path = Path(index) / "covers"
     beside = path.with_name(f".covers.{os.getpid()}")
     beside.write_text(json.dumps(asdict(covers)) + "\n")
@@ -79,7 +79,7 @@ def write_covers(index: str | os.PathLike[str], covers: Covers) -> None:
 
 
 def forget_covers(index: str | os.PathLike[str]) -> None:
-    """Close the gate, until somebody has compared the index with the catalogue."""
+    """Closes the gate, until the index has been compared with the catalogue."""
     (Path(index) / "covers").unlink(missing_ok=True)
 
 
@@ -107,7 +107,7 @@ class Ends:
             del self._noted[1::2]  # any may go: its events then wait for the next one's revision
 
     def covered(self, revision: int) -> int | None:
-        """The last end whose events may meet what covers this revision; None where there is none."""
+        """The last end whose events may meet what covers this revision; None if there is none."""
         passed = [end for end, needed in self._noted if needed <= revision]
         self._noted = [(end, needed) for end, needed in self._noted if needed > revision]
         return passed[-1] if passed else None

@@ -97,7 +97,7 @@ def _one(column: Any) -> Any:
 def _kinds(visit: Any, reads: dict[str, Any]) -> _Kinds:
     names = ("task", "event", "partition", "visits", "first")
     task, event, partition, visits, first = (np.asarray(visit.field(name)) for name in names)
-    apart = np.zeros(len(task), np.int64)  # tells events whose hashes are alike and that are not
+    apart = np.zeros(len(task), np.int64)  # numbers events whose hashes are alike and that are not
     while True:
         order = np.lexsort((partition, apart, event, task))
         kinds = _fresh(order, task, event, apart)

@@ -1,11 +1,11 @@
 """Lists of conjunctions at a partition, for placements that count (Chord, OPChord): looked up, gathered, counted.
 
-A shard is the list of one attribute at one partition: rows of conjunction, subscription, filter, box
-and key. It answers, for each event, the conjunctions at the event's own key whose interval on
-the attribute holds the event's value. The task that gathers all answers of an event counts: who is found in as many
-lists as it is in has its keyed attributes satisfied; what they do not decide is evaluated there.
+A shard is the list of one attribute at one partition: rows of conjunction, subscription, filter, box and key. For each
+event it has the conjunctions at the event's own key whose interval on the attribute holds the event's value. The task
+that gathers all visits of an event counts: a conjunction that is found in as many lists as it is in has its keyed
+attributes satisfied; what they do not decide is evaluated there.
 
-What has no keyed attribute is in one list, which every event looks at where it is: a matcher answers for that one, so
+What has no keyed attribute is in one list, which every event looks at where it is: that one is a matcher, so
 that only what matches is sent.
 """
 
@@ -200,7 +200,7 @@ def _boxes(table: pa.Table, domain: Domain) -> tuple[FilterTable, Numbers]:
     return filters, first + np.asarray(table["box"])
 
 
-# ---------------------------------------------------------------------- where all answers are
+# ---------------------------------------------------------------------- where all visits of an event are
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +220,7 @@ class Conjunctions:
 class Count:
     """Settles what was found in lists: a `combining.Settle`."""
 
-    name: str | None  # of the file of conjunctions; None where there are none
+    name: str | None  # of the file of conjunctions; None if there are none
     domain: Domain
     reads: tuple[str, ...]
     string_ids: bool

@@ -124,7 +124,7 @@ def find_file(folder: Path | None, name: str, shipped: str | None = None) -> Pat
 class Versions(Protocol):
     """What the rows of a batch are matched against."""
 
-    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[IndexVersion, pa.RecordBatch]]:
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[ShardedVersion, pa.RecordBatch]]:
         """Returns each version that the batch has rows of, with those rows."""
 
 
@@ -135,9 +135,9 @@ class OneVersion:
     files: VersionFiles
     shards_kept: int | None = None  # loaded at a time in a worker that serves one partition after the other
 
-    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[IndexVersion, pa.RecordBatch]]:
-        def make() -> IndexVersion:
-            return IndexVersion(self.files, None, shards_kept=self.shards_kept)
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[ShardedVersion, pa.RecordBatch]]:
+        def make() -> ShardedVersion:
+            return ShardedVersion(self.files, None, shards_kept=self.shards_kept)
 
         names = self.files.names  # no other build has files of these names
         yield _kept((names, self.files.reads), make) if names else make(), batch
@@ -152,24 +152,24 @@ class PinnedVersions:
     column: str
     aside: Aside = NOTHING
 
-    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[IndexVersion, pa.RecordBatch]]:
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[ShardedVersion, pa.RecordBatch]]:
         numbers = np.asarray(batch.column(self.column))
         for number in np.unique(numbers).tolist():
             mine = numbers == number
             yield self.version(number), batch if mine.all() else batch.filter(pa.array(mine))
 
-    def version(self, number: int) -> IndexVersion:
+    def version(self, number: int) -> ShardedVersion:
         return _kept((self.folder, number, self.aside.filters), lambda: self._read(number))
 
-    def _read(self, number: int) -> IndexVersion:
+    def _read(self, number: int) -> ShardedVersion:
         folder, name = Path(self.folder), f"{number}.json"
         files = read_version(folder, name, shipped_name(self.key, name))
         removed = None if files.removed is None else read_ids(find_file(folder, files.removed))
-        return IndexVersion(files, folder, removed, self.aside.filters)
+        return ShardedVersion(files, folder, removed, self.aside.filters)
 
 
 @dataclass(eq=False)
-class IndexVersion:
+class ShardedVersion:
     """Matches events against a version."""
 
     files: VersionFiles
@@ -258,11 +258,11 @@ def _scattered(matches: Matches, rows: npt.NDArray[np.int64], count: int) -> Mat
 
 _Loaded = tuple[Path | None, str, frozenset[int]]  # folder, name, filters that are left out
 
-_versions: OrderedDict[Any, IndexVersion] = OrderedDict()  # the least recently used first
+_versions: OrderedDict[Any, ShardedVersion] = OrderedDict()  # the least recently used first
 _loaded: OrderedDict[_Loaded, Matcher] = OrderedDict()  # likewise
 
 
-def _kept(key: Any, make: Callable[[], IndexVersion]) -> IndexVersion:
+def _kept(key: Any, make: Callable[[], ShardedVersion]) -> ShardedVersion:
     """The version of a key; with the least recently used version go the files that only it had."""
     if key not in _versions:
         _versions[key] = make()
@@ -275,11 +275,11 @@ def _kept(key: Any, make: Callable[[], IndexVersion]) -> IndexVersion:
     return _versions[key]
 
 
-def _key(version: IndexVersion, name: str) -> _Loaded:
+def _key(version: ShardedVersion, name: str) -> _Loaded:
     return version.folder, name, version.aside
 
 
-def _load(version: IndexVersion, name: str, together: Sequence[str]) -> Matcher:
+def _load(version: ShardedVersion, name: str, together: Sequence[str]) -> Matcher:
     """The matcher of a file; if memory is short, others go first, but for those that are needed together."""
     key = _key(version, name)
     if key not in _loaded:

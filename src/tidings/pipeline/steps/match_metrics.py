@@ -92,7 +92,10 @@ class Measures:
     @contextmanager
     def matching(self, shard: int, matcher: Matcher, events: int) -> Iterator[None]:
         """Count what is done within."""
-        before, began = matcher._counters[1], time.perf_counter_ns()
+        if self.sum is None:
+            yield
+            return
+        before, began = matcher.stats().candidates, time.perf_counter_ns()
         yield
-        if self.sum is not None:
-            self.sum.add({shard: (events, matcher._counters[1] - before, time.perf_counter_ns() - began)})
+        took = time.perf_counter_ns() - began
+        self.sum.add({shard: (events, matcher.stats().candidates - before, took)})

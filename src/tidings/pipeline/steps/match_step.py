@@ -14,7 +14,7 @@ from tidings.errors import EventError
 from tidings.model.domain import path_text
 from tidings.pipeline.build.compiled_index import Index
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.placement_choice import AUTO, Wishes, checked_name
+from tidings.pipeline.build.placement_choice import AUTO, PlacementOptions, checked_name
 from tidings.pipeline.runtime.spark_workarounds import numbered
 from tidings.pipeline.steps.combine_step import CombineTask, combine
 from tidings.pipeline.steps.counted_lists import CONJUNCTIONS, Count, ListTask, look_up
@@ -49,7 +49,7 @@ def match(
     >>> matched = events.transform(match, subscriptions=index, output="counts")  # doctest: +SKIP
     """
     _check(events, placement, output)
-    index = subscriptions if isinstance(subscriptions, Index) else Index(subscriptions, None, Wishes())
+    index = subscriptions if isinstance(subscriptions, Index) else Index(subscriptions, None, PlacementOptions())
     manifest, layout = index.compiled_for(events.schema, None if domain is None else domain_of(domain), placement)
     files = VersionFiles(
         base={file.shard: file.name for file in layout.files},

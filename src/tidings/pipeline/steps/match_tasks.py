@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tidings.matching.matches import Matches
 from tidings.pipeline.runtime.spark_workarounds import freeze_garbage
-from tidings.pipeline.steps.index_version import NOTHING, Aside, IndexVersion, Versions
+from tidings.pipeline.steps.index_version import NOTHING, Aside, ShardedVersion, Versions
 from tidings.pipeline.steps.match_metrics import Measures
 
 OUTPUT_BYTES = 16 << 20  # of ids in one batch; Arrow's lists end at 2 GiB, and the JVM holds a batch whole
@@ -64,7 +64,7 @@ def match_visits(task: MatchTask, measures: Measures, batches: Iterator[pa.Recor
 _Match = Callable[[pa.RecordBatch, Measures], list[Matches]]
 
 
-def _by_visit(version: IndexVersion) -> _Match:
+def _by_visit(version: ShardedVersion) -> _Match:
     def match(rows: pa.RecordBatch, measures: Measures) -> list[Matches]:
         visit = _visit(rows)
         return version.match_visits(rows, visit.field("shards"), visit.field("first"), measures)
@@ -93,7 +93,7 @@ def _going_on(task: MatchTask, rows: pa.RecordBatch) -> pa.RecordBatch:
     if task.goes_on:
         # PySpark needs the names of the columns on their way: numbers, since it fails on dots and quotes.
         return pa.RecordBatch.from_arrays(rows.columns, names=[f"_{i}" for i in range(rows.num_columns)])
-    return rows.select(list(task.keeps or task.names))
+    return rows.select(list(task.keeps) or list(range(len(task.names))))  # by number: names may occur twice
 
 
 def _fitting(task: MatchTask, rows: pa.RecordBatch) -> Any:

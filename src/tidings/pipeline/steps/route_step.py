@@ -32,7 +32,7 @@ from tidings.model.domain import Domain, path_text
 from tidings.model.event import EventBatch, fit_column, read_events
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import freeze_garbage, numbered
-from tidings.pipeline.steps.index_version import IndexVersion, Versions
+from tidings.pipeline.steps.index_version import ShardedVersion, Versions
 from tidings.pipeline.steps.match_tasks import VISIT, with_column
 from tidings.systems.geometry.line_positions import event_values, has_places
 from tidings.systems.interface import Numbers, View
@@ -74,7 +74,7 @@ def routed_once(events: DataFrame, view: View, domain: Domain) -> DataFrame:
 
 
 def _events(columns: Any, view: View, domain: Domain) -> EventBatch:
-    """The columns of the View's attributes; what does not fit the domain is NULL, and refused where it is matched."""
+    """The columns of the View's attributes; what does not fit the domain is NULL, and refused when it is matched."""
     pairs = zip(view.paths, columns, strict=False)
     fitted = {path: fit_column(column, domain.leaves[path]).column for path, column in pairs}
     return EventBatch(domain, len(columns[0]), fitted, np.arange(len(columns[0])), [], None)
@@ -112,7 +112,7 @@ def send(task: RouteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
     freeze_garbage("route")
 
 
-def _sent(task: RouteTask, version: IndexVersion, rows: pa.RecordBatch, number: int) -> pa.RecordBatch:
+def _sent(task: RouteTask, version: ShardedVersion, rows: pa.RecordBatch, number: int) -> pa.RecordBatch:
     if version.view is None:
         places = np.asarray(rows.column(task.position)) % task.partitions
         visits = Visits(np.arange(len(rows)), places, np.zeros(len(rows) + 1, np.int64), np.empty(0, np.int64))

@@ -39,7 +39,7 @@ class Identity:
 
 
 class Checkpoint:
-    """A query's directory, in use by this process alone."""
+    """A query's directory, in use by this process only."""
 
     def __init__(self, path: str | os.PathLike[str], identity: Identity, *, recover: bool = False) -> None:
         self.path = Path(path).absolute()
@@ -153,14 +153,14 @@ class Checkpoint:
             raise other_format("checkpoint", self.path, form.get("format"), CHECKPOINT)
 
     def _put_aside(self) -> None:
-        """Empty the directory, which stays where it is: that there is one may mean something to others."""
+        """Empty the directory, which itself stays: others may check whether it exists."""
         if not self.path.exists() or not any(self.path.iterdir()):
             return
         self._taken().release()
         when = f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:4]}"
         aside = self.path.with_name(f"{self.path.name}.replaced-{when}")
         aside.mkdir()
-        # What says whose it is goes last: without it, what a crash may leave here would be of nobody we know.
+        # What says whose it is goes last: without it, nothing would say whose the rest is if this is interrupted.
         for path in sorted(self.path.iterdir(), key=lambda path: path.name == IDENTITY):
             path.rename(aside / path.name)
 
@@ -209,7 +209,7 @@ class Checkpoint:
     def _damaged(self, name: str) -> CheckpointError:
         return CheckpointError(
             f"checkpoint: {self.path / name} is damaged; restore a copy of the whole directory, or start "
-            "anew in another"
+            "again in another"
         )
 
 
@@ -223,7 +223,7 @@ class UnfinishedBatch:
 
 
 def unfinished_batch(path: Path) -> UnfinishedBatch | None:
-    """The batch that a query over the log runs first when it is started; None where there is none, or none readable."""
+    """Returns the batch that a query over the log runs first when it starts; None if there is none that can be read."""
     planned, done = _last(path / "offsets"), _last(path / "commits")
     if planned is None or done == planned:
         return None
@@ -235,7 +235,7 @@ def unfinished_batch(path: Path) -> UnfinishedBatch | None:
 
 
 def _log_offset(path: Path, batch: int) -> dict[str, int] | None:
-    """The offset of the log that a batch ends at; None where it cannot be read."""
+    """The offset of the log that a batch ends at; None if it cannot be read."""
     try:
         offset = json.loads((path / "offsets" / str(batch)).read_text().splitlines()[2])
         return {name: int(offset[name]) for name in ("log", "subscriptions")}

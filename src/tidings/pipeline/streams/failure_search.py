@@ -3,8 +3,8 @@
 Run as `python -m tidings.pipeline.streams.failure_search`.
 
 A batch may fail by an exception, and it may also kill its process. So it is tried in a process of its own. The first
-line says which batch; the answer to it how many events and filters it has. Each further line is a try of some of
-them, answered by null, or by what went wrong:
+line says which batch; the reply says which events and filters it has. Each further line is a try of some of
+them; the reply is null, or what went wrong:
 
     {"folder": …, "version": 7, "domain": {…}, "log": …, "start": 40, "end": 90, "aside": […]}  →  {"events": 9, …}
     {"events": [0, 4], "filters": [0, 9]}                                                       →  {"error": null}
@@ -32,7 +32,7 @@ from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.sources.log_source import read_members
 from tidings.pipeline.steps.index_version import read_ids, read_version
-from tidings.pipeline.streams.version_files import Member
+from tidings.pipeline.streams.version_files import SharedMember
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.page import Page, attribute_columns
 
@@ -75,7 +75,7 @@ class Culprits:
 
 
 def culprits_of(suspect: Suspect) -> Culprits:
-    """Find by halves what makes a batch fail; nothing where it does not fail, or only by all of it together."""
+    """Find by halves what makes a batch fail; nothing if it does not fail, or fails only as a whole."""
     found = Culprits({}, {})
     with _Prober(suspect) as prober:
         while len(found.filters) + len(found.events) < MOST:
@@ -105,7 +105,7 @@ def _pair_that_fails(prober: _Prober) -> tuple[int | None, int | None]:
 def _is_to_blame(prober: _Prober, event: int, filter_: int) -> bool:
     """Whether of an event and a filter that fail together it is the event.
 
-    It is where it fails with other filters too, or there are none, and the filter fails with no other event. Earlier
+    It is if it fails with other filters too, or there are no others, and the filter fails with no other event. Earlier
     events are tried for that as well.
     """
     others = [part for part in ((0, filter_), (filter_ + 1, len(prober.numbers))) if part[0] < part[1]]
@@ -282,7 +282,7 @@ def _filters_of(suspect: Suspect) -> pa.Table:
     """The filters of a version, but for those that are left out, as a table with id and filter."""
     folder, name = Path(suspect.folder), f"{suspect.version}.json"
     if "members" in json.loads((folder / name).read_text()):
-        rows = Member.from_text((folder / read_members(folder / name)[suspect.key]).read_text()).rows
+        rows = SharedMember.from_text((folder / read_members(folder / name)[suspect.key]).read_text()).rows
         columns: dict[str, Any] = {
             "id": pa.array(list(rows), pa.int64()),
             "filter": pa.array(list(rows.values()), pa.string()),

@@ -6,7 +6,7 @@
 A change publishes a version that holds only what differs from a compiled one, its *base*: the
 subscriptions that were put in since, and the ids that the base has and that no longer count. Streams
 take it up with their next micro-batch. When much has changed, the two become a new base, in a version
-after that, so that nobody waits for it.
+after that, so that no change waits for it.
 
 A base may have a View: a layout of its subscriptions by which streams route events. Versions of the base say
 which, so that from one View to the next is a version like any other: an event meets all subscriptions
@@ -45,7 +45,7 @@ from tidings.pipeline.build.index_directory import (
     checksum,
     describe_version,
 )
-from tidings.pipeline.build.subscription_table import attributes_read, indexed
+from tidings.pipeline.build.table_reading import attributes_read, indexed
 from tidings.pipeline.job_errors import PipelineError
 from tidings.systems.interface import REPLICATED
 
@@ -92,14 +92,14 @@ class Base:
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class IndexSnapshot:
     """All subscriptions as they were at one time, for other threads to look at."""
 
     domain: Domain
     rows: pa.Table  # id and filter
-    bytes: float  # of a subscription in a file; 0 where there is none
+    bytes: float  # of a subscription in a file; 0 if there is none
     _matchers: Sequence[Matcher]  # of the base, and at last of what was put in since
-    _gone: Any  # an array of ids that count in the last one alone
+    _gone: Any  # an array of ids that count in the last one only
 
     def match(self, events: pa.Table) -> tuple[npt.NDArray[np.int64], Any]:
         """The row of an event and the id of a subscription, of every match."""
@@ -122,7 +122,7 @@ def empty_index(
     id_type: Literal["string", "bigint"] = "bigint",
     after: int = 0,
 ) -> int:
-    """An index without a subscription, for changes to fill; answers its version, which is past `after`."""
+    """An index without a subscription, for changes to fill; returns its version, which is past `after`."""
     opened = IndexDirectory(directory)
     digest = hashlib.sha256(f"empty {id_type} {domain.to_json()}".encode()).hexdigest()
     manifest = Manifest(digest, domain.to_dict(), id_type, 0, 0, 0, [], {})
@@ -145,14 +145,14 @@ class IndexChanges:
         domain: Domain | None = None,
         fold: bool = True,
     ) -> int:
-        """Put subscriptions in, in place of those with the same ids, and take others out; answers the new version.
+        """Put subscriptions in, in place of those with the same ids, and take others out; returns the new version.
 
         `upsert` is whatever a Matcher takes: pairs (id, filter), a dict, a table with these columns. If
         anything is wrong with it, or an id to remove is not there, nothing is changed. `domain` is the one
         that filters are read in from now on: that of the index, with more attributes. Without `fold`, who has
         something more urgent to do calls `fold` afterwards.
         """
-        with self._alone():
+        with self._locked():
             held = self._current()
             self._held = None  # what fails below leaves nothing half changed: it is read again
             if domain is not None:
@@ -173,7 +173,7 @@ class IndexChanges:
         least = FOLDED_AT if at_least is None else at_least
         if held is None or len(held.gone | held.put_in.keys()) < max(least, share * held.manifest.subscriptions):
             return
-        with self._alone():
+        with self._locked():
             held, self._held = self._current(), None
             self._held = self._folded(held)
 
@@ -183,29 +183,29 @@ class IndexChanges:
         return None if self._held is None else self._held.placed
 
     def base(self) -> Base:
-        """The compiled version that changes are told from."""
-        with self._alone():
+        """The compiled version that changes are relative to."""
+        with self._locked():
             held = self._held = self._current()
             return Base(held.base, held.domain, _rows_of(held), held.placed)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> IndexSnapshot:
         """The subscriptions of the current version."""
-        with self._alone():
+        with self._locked():
             held = self._held = self._current()
             rows = pa.concat_tables([_rows_of(held), _table(held.put_in, held.manifest.id_type)])
             gone = pa.array(held.gone, _TYPES[held.manifest.id_type])
             layout = self._directory.layout(held.base, REPLICATED, check=False)
             size = layout.bytes if layout is not None and held.shards else 0
-            return Snapshot(
+            return IndexSnapshot(
                 held.domain, rows, size / max(1, sum(map(len, held.shards))), [*held.shards, held.matcher], gone
             )
 
     def place(self, base: int, placed: str | None) -> int | None:
-        """Have events routed by a layout of a base from now on, or by none; answers the new version.
+        """Have events routed by a layout of a base from now on, or by none; returns the new version.
 
-        None where the base is another by now: the layout is of subscriptions that are no longer told from it.
+        None if the base is another by now: the layout is of subscriptions of the old one.
         """
-        with self._alone():
+        with self._locked():
             held, self._held = self._current(), None
             if held.base != base:
                 self._held = held
@@ -218,7 +218,7 @@ class IndexChanges:
 
     def ids(self) -> Any:
         """The ids of all subscriptions in the current version, an array of Arrow in no order."""
-        with self._alone():
+        with self._locked():
             held = self._held = self._current()
             kind = _TYPES[held.manifest.id_type]
             gone: Any = pa.array(held.gone, kind)
@@ -238,7 +238,7 @@ class IndexChanges:
             if attribute not in domain.attributes:
                 raise PipelineError(
                     f"index: the attribute '{attribute.name}' of {self._directory.path} is missing or another in the "
-                    "domain to change to; compile the subscriptions anew"
+                    "domain to change to; compile the subscriptions again"
                 )
         matcher = Matcher(_table(held.put_in, held.manifest.id_type), domain, threads=1)
         return replace(held, domain=domain, matcher=matcher, manifest=replace(held.manifest, domain=domain.to_dict()))
@@ -251,17 +251,17 @@ class IndexChanges:
         ids = [shard.subscriptions()["id"].combine_chunks() for shard in shards]
         gone: set[str | int] = set()
         put_in: dict[str | int, str] = {}
-        if version.changes is not None:
-            name = next(file.name for file in version.changes.files if file.name.endswith(".arrow"))
-            with pa.memory_map(str(self._directory.folder(number) / name)) as file:
-                table = pa.ipc.open_file(file).read_all()
-            rows: Iterator[Any] = zip(
-                table["id"].to_pylist(), table["filter"].to_pylist(), table["in_base"].to_pylist(), strict=True
-            )
-            for id_, text, in_base in rows:
+        matcher = Matcher(_table({}, version.manifest.id_type), version.domain, threads=1)
+        for file in () if version.changes is None else version.changes.files:
+            path = self._directory.folder(number) / file.name
+            if file.name.endswith(SUFFIX):
+                matcher = Matcher.load(path, threads=1)  # with its normal forms: no text is read again
+                continue
+            with pa.memory_map(str(path)) as mapped:
+                columns: Any = [column.to_pylist() for column in pa.ipc.open_file(mapped).read_all().columns]
+            for id_, text, in_base in zip(*columns, strict=True):
                 gone.update([id_] if in_base else [])
                 put_in.update({} if text is None else {id_: text})
-        matcher = Matcher(_table(put_in, version.manifest.id_type), version.domain, threads=1)
         return _Held(number, version.manifest, version.domain, base, shards, ids, gone, put_in, matcher, placed)
 
     def _changed(self, held: _Held, table: SubscriptionTable, remove: list[str | int]) -> _Held:
@@ -348,13 +348,13 @@ class IndexChanges:
         return self._read(number)
 
     def _forget(self, current: int) -> None:
-        """Remove the oldest versions that hold changes alone; compiled ones are for their makers to remove."""
+        """Remove the oldest versions that hold only changes; compiled ones are for the caller to remove."""
         old = current - VERSIONS_KEPT
         if old > 0 and (self._directory.folder(old) / f"{CHANGES}.json").exists():
             shutil.rmtree(self._directory.folder(old), ignore_errors=True)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """One change at a time, of whichever process; the lock goes with its process."""
         path = self._directory.path / "changes.sqlite"
         try:

@@ -32,7 +32,7 @@ from tidings.pipeline.steps.index_version import NOTHING, Aside, find_file, ship
 from tidings.pipeline.steps.match_metrics import Measures
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
 from tidings.pipeline.streams.stream_query import Stream, started
-from tidings.pipeline.streams.version_files import Member, SharedVersions
+from tidings.pipeline.streams.version_files import SharedMember, SharedVersions
 from tidings.store.log.page import EventColumns, Page, attribute_columns
 from tidings.store.mailboxes.shared_progress import SharedProgress
 
@@ -236,7 +236,7 @@ def _member(task: SharedTask, version: int, key: str) -> _Compiled:
     name = _versions[place][key]
     held = (name, task.aside.filters)
     if held not in _compiled:
-        member = Member.from_text(find_file(Path(task.folder), name).read_text())
+        member = SharedMember.from_text(find_file(Path(task.folder), name).read_text())
         rows = [(number, text) for number, text in member.rows.items() if number not in task.aside.filters]
         _compiled[held] = _Compiled(member.domain, Matcher(_table(rows), member.domain, threads=1))
         while len(_compiled) > MATCHERS_KEPT:

@@ -34,7 +34,7 @@ from tidings.model.domain import Domain
 from tidings.pipeline.build.compiled_index import Index, compile
 from tidings.pipeline.build.event_schema import check_events, domain_of
 from tidings.pipeline.build.index_directory import IndexDirectory, Manifest
-from tidings.pipeline.job_errors import PipelineError, brief, told_briefly
+from tidings.pipeline.job_errors import PipelineError, brief, brief_errors
 from tidings.pipeline.runtime.spark_session import session
 from tidings.pipeline.runtime.spark_workarounds import activate, numbered
 from tidings.pipeline.sinks.stream_sinks import Sink, StoreSink, as_sink
@@ -117,7 +117,7 @@ def stream(
 def started(running: Stream, writer: DataStreamWriter, trigger: Trigger, undo: contextlib.ExitStack) -> None:
     """Start the query of a stream, which does at its end what `undo` has to."""
     writer = writer.option("checkpointLocation", str(running.checkpoint.path))
-    with _told():
+    with _stream_errors():
         query = _triggered(writer.queryName(f"tidings-{running.query_id[:8]}"), trigger).start()
     running.runs(query, undo.pop_all())
 
@@ -170,6 +170,11 @@ class Stream:
         return self.checkpoint.query
 
     @property
+    def version(self) -> int:
+        """The version of the subscriptions that the next micro-batch meets."""
+        return self._feed.current
+
+    @property
     def index(self) -> str:
         """The directory whose versions the query follows."""
         return str(self._versions_in.path)
@@ -185,16 +190,16 @@ class Stream:
         return self._index
 
     def replace(self, subscriptions: DataFrame) -> int:
-        """Have another table of subscriptions from the next micro-batch on; answers its version."""
+        """Have another table of subscriptions from the next micro-batch on; returns its version."""
         index = self._versions_in
         domain = Domain.from_json(index.manifest(self._feed.current).domain)
-        with told_briefly():
+        with brief_errors():
             version = compile(subscriptions, index.path, domain=domain, placement=REPLICATED).version
         self.take_up()
         return version
 
     def take_up(self) -> int:
-        """Look for a new version at once, for whoever has just published one; answers the one in use."""
+        """Look for a new version at once, after one was published; returns the one in use."""
         self._feed.look()
         return self._feed.current
 
@@ -225,7 +230,7 @@ class Stream:
         while self.query.isActive and (end is None or time.monotonic() < end):
             # In slices, so that a signal to this process is heard between them.
             left = 0.2 if end is None else min(0.2, max(0.0, end - time.monotonic()))
-            with _told():
+            with _stream_errors():
                 self.query.awaitTermination(max(left, 0.001))  # type: ignore[arg-type]
         failed = self.query.exception()
         if failed is not None:
@@ -234,7 +239,7 @@ class Stream:
 
     def finish(self) -> None:
         """Match all that the source has now, then go on."""
-        with _told():
+        with _stream_errors():
             self.query.processAllAvailable()
 
     def stop(self) -> None:
@@ -281,7 +286,7 @@ def _by_batches(frame: DataFrame, step: Callable[[DataFrame], DataFrame], sink: 
     """Micro-batches run one by one, each with the version that it is pinned to."""
 
     def run(batch: DataFrame, number: int) -> None:
-        version = running.checkpoint.pin(number, running._feed.current)
+        version = running.checkpoint.pin(number, running.version)
         sink.batch(step(batch.withColumn(VERSION, F.lit(version).cast("bigint"))), number, running.checkpoint)
 
     return frame.writeStream.foreachBatch(run)
@@ -301,7 +306,7 @@ def _session_of(*given: Any) -> SparkSession:
         if isinstance(one, DataFrame):
             return one.sparkSession
         if isinstance(one, Index):
-            return one._table.sparkSession
+            return one.spark
     return SparkSession.getActiveSession() or session()
 
 
@@ -364,9 +369,9 @@ def _recovered(source: Source, sink: Sink) -> Source:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _stream_errors() -> Iterator[None]:
     try:
-        with told_briefly():
+        with brief_errors():
             yield
     except PipelineError as error:
         raise PipelineError(_failure(str(error.__cause__ or error))) from error

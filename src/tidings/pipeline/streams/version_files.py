@@ -234,7 +234,7 @@ class VersionFeed:
 
 
 @dataclass
-class Member:
+class SharedMember:
     """A domain in a shared stream: what its events are matched against."""
 
     domain: Domain
@@ -244,9 +244,9 @@ class Member:
         return json.dumps({"domain": self.domain.to_dict(), "rows": sorted(self.rows.items())}) + "\n"
 
     @staticmethod
-    def from_text(text: str) -> Member:
+    def from_text(text: str) -> SharedMember:
         form = json.loads(text)
-        return Member(Domain.from_json(form["domain"]), dict(form["rows"]))
+        return SharedMember(Domain.from_json(form["domain"]), dict(form["rows"]))
 
 
 class SharedVersions:
@@ -265,7 +265,7 @@ class SharedVersions:
     def folder(self) -> Path:
         return self._versions.folder
 
-    def publish(self, members: Mapping[str, Member], changed: set[str]) -> int:
+    def publish(self, members: Mapping[str, SharedMember], changed: set[str]) -> int:
         """Have these domains from the next batch on; of those in `changed`, and of new ones, files are written."""
         files = {key: self._files[key] for key in members.keys() & self._files.keys() if key not in changed}
         written = []

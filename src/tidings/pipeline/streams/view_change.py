@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidings.model.domain import Domain
 from tidings.pipeline.build.index_directory import IndexDirectory
-from tidings.pipeline.build.placement_choice import AUTO, Wishes
-from tidings.pipeline.build.shard_building import Builder
-from tidings.pipeline.build.subscription_table import Contents
+from tidings.pipeline.build.placement_choice import AUTO, PlacementOptions
+from tidings.pipeline.build.shard_building import IndexBuilder
+from tidings.pipeline.build.table_reading import Contents
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.jobs.adaptation import over_whole_table, statistics_over
 from tidings.pipeline.streams.index_changes import Base
@@ -49,7 +49,7 @@ class Cost:
 
 
 @dataclass(frozen=True, eq=False)
-class Decision:
+class ViewDecision:
     """Which View is to be in force, and why."""
 
     view: View | None  # None: every worker has all subscriptions
@@ -65,7 +65,7 @@ class Question:
     """What a View is to serve, beside subscriptions and events."""
 
     room: Room
-    events_a_batch: float  # that micro-batches have had of late
+    events_a_batch: float  # of recent micro-batches
     subscription_bytes: float
     placement: str = AUTO  # one that is named is taken whatever it costs
     epoch: int = 0  # of the next View
@@ -79,7 +79,7 @@ class Question:
 
 def decide(
     subscriptions: DataFrame, events: DataFrame, domain: Domain, in_force: View | None, asked: Question
-) -> Decision:
+) -> ViewDecision:
     """What a table of subscriptions and a history of events ask for."""
     statistics = statistics_over(subscriptions, events, domain)
     found = asked_for(statistics, asked)
@@ -99,7 +99,7 @@ def asked_for(statistics: Statistics, asked: Question) -> View | None:
     return None if view.placement == REPLICATED else view
 
 
-def weigh(found: View | None, in_force: View | None, statistics: Statistics, asked: Question) -> Decision:
+def weigh(found: View | None, in_force: View | None, statistics: Statistics, asked: Question) -> ViewDecision:
     """Whether a View that was found is worth it, beside the one in force and beside none at all."""
     room, placement, events_a_batch = asked.room, asked.placement, asked.events_a_batch
     whole = placement_named(REPLICATED).adapt(statistics, partitions=room.partitions)
@@ -113,7 +113,7 @@ def weigh(found: View | None, in_force: View | None, statistics: Statistics, ask
     chosen = None if views[best].placement == REPLICATED else _numbered(views[best], asked.epoch)
     said = f"a micro-batch of {events_a_batch:,.0f} events takes {costs[best]}, {costs[0]} as it is"
     pays = _pays(in_force, chosen, costs[0], costs[best], asked)
-    return Decision(chosen, pays, said, costs[best], costs[0], room.partitions)
+    return ViewDecision(chosen, pays, said, costs[best], costs[0], room.partitions)
 
 
 def _cost(division: Division, room: Room, events: float) -> Cost:
@@ -153,18 +153,18 @@ def lay_out(
     made_for: int,
     sample: pa.Table | None = None,
 ) -> str:
-    """Write the files of a View of a base's subscriptions beside those of the base; answers the layout's name.
+    """Write the files of a View of a base's subscriptions beside those of the base; returns the layout's name.
 
     `made_for` are the partitions that were asked for, which not every View has as many of; `sample` are events by
-    which the files are made fast to look things up in. Until a version names the layout, nobody looks at it: one that
-    is left behind by a crash is in nobody's way.
+    which the files are made fast to look things up in. Until a version names the layout it is not used: one that is
+    left behind by a crash does no harm.
     """
     rows = spark.createDataFrame(base.rows)
-    builder = Builder(
+    builder = IndexBuilder(
         rows.selectExpr("id", "filter", "CAST(NULL AS STRING) AS domain"),
         base.domain,
         Contents(len(base.rows), 0, ""),
-        Wishes(),
+        PlacementOptions(),
         sample,
     )
     name = f"placed-{made_for}-{secrets.token_hex(8)}"  # no other has it: workers know a layout by its name

@@ -27,11 +27,17 @@ import pyarrow as pa
 from tidings.errors import TidingsError
 from tidings.model.domain import RESERVED_PREFIX, Domain
 from tidings.pipeline.build.index_directory import IndexDirectory
-from tidings.pipeline.build.placement_choice import AUTO, Wishes, executor_cores, executor_memory, partitions_for
-from tidings.pipeline.sinks.mailbox_groups import Made, Regrouping, regroup
+from tidings.pipeline.build.placement_choice import (
+    AUTO,
+    PlacementOptions,
+    executor_cores,
+    executor_memory,
+    partitions_for,
+)
+from tidings.pipeline.sinks.mailbox_groups import Regrouping, SimilarGroups, regroup
 from tidings.pipeline.sources.log_source import read_log
-from tidings.pipeline.streams.index_changes import Base, Snapshot
-from tidings.pipeline.streams.view_change import Decision, Question, decide, lay_out, made_for
+from tidings.pipeline.streams.index_changes import Base, IndexSnapshot
+from tidings.pipeline.streams.view_change import Question, ViewDecision, decide, lay_out, made_for
 from tidings.service.data.data_directory import DomainFiles
 from tidings.service.driver.domain_index import DomainIndex
 from tidings.store.log.log_reader import LogReader
@@ -69,7 +75,7 @@ class Adapting:
 
     def room(self) -> Room:
         spark = self.spark
-        partitions = partitions_for(Wishes(), spark.sparkContext.defaultParallelism)
+        partitions = partitions_for(PlacementOptions(), spark.sparkContext.defaultParallelism)
         return Room(executor_memory(spark), executor_cores(spark), partitions)
 
 
@@ -151,17 +157,17 @@ class Adapter:
 
     def _found(self, found: Any, index: DomainIndex, mailboxes: Notifications) -> bool:
         match found:
-            case Decision(pays=True, view=None):
+            case ViewDecision(pays=True, view=None):
                 _log.info("%s: its View is dropped: %s", self._files.key, found.why)
                 self._view = self._made_for = None
                 self.expected_ns = found.cost.event_ns
                 self.changes += 1
                 return index.adopt(index.base(), None)
-            case Decision(pays=True, view=view) if view is not None:
+            case ViewDecision(pays=True, view=view) if view is not None:
                 self.expected_ns = found.cost.event_ns
                 _log.info("%s: a View by %s, epoch %d: %s", self._files.key, view.placement, view.epoch, found.why)
                 self._begin(self._build, index.base_for_a_view(), view, found.made_for)
-            case Decision():
+            case ViewDecision():
                 self.expected_ns = found.in_force.event_ns
                 _log.info("%s: the View stays: %s", self._files.key, found.why)
                 self._begin(self._group, index.snapshot(), self._events_a_batch)
@@ -205,8 +211,8 @@ class Adapter:
         return step(*given)
 
     def _decided(
-        self, snapshot: Snapshot, in_force: View | None, made_for: int | None, events_a_batch: float, epoch: int
-    ) -> Decision | None:
+        self, snapshot: IndexSnapshot, in_force: View | None, made_for: int | None, events_a_batch: float, epoch: int
+    ) -> ViewDecision | None:
         events = self._history(snapshot)
         if events is None:
             return None
@@ -219,20 +225,20 @@ class Adapter:
         sample = None if events is None else _sample(events)
         return Built(base, view, lay_out(self._adapting.spark, base, view, self._directory, made_for, sample))
 
-    def _group(self, snapshot: Snapshot, events_a_batch: float) -> Regrouping | None:
+    def _group(self, snapshot: IndexSnapshot, events_a_batch: float) -> Regrouping | None:
         events = self._history(snapshot)
         if events is None or snapshot.rows.num_rows < LEAST:
             return None
         sample = _sample(events)
         at, ids = snapshot.match(sample)
-        made = Made.of(self._table(snapshot.rows), snapshot.domain)
+        made = SimilarGroups.of(self._table(snapshot.rows), snapshot.domain)
         with Notifications(self._files.mailboxes, max_waiting=MAX_WAITING) as mailboxes:
             return regroup(made, mailboxes, at, ids, events_a_load=round(events_a_batch))
 
     def _table(self, rows: pa.Table) -> DataFrame:
         return self._adapting.spark.createDataFrame(rows)
 
-    def _history(self, of: Snapshot | Base) -> DataFrame | None:
+    def _history(self, of: IndexSnapshot | Base) -> DataFrame | None:
         """Returns the newest events of the domain; None if there are none."""
         adapting = self._adapting
         with LogReader(adapting.log) as log:

@@ -15,7 +15,7 @@ from tidings.model.domain import Domain
 from tidings.pipeline.build.index_directory import IndexDirectory, describe_version
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.sources.version_gate import Covers, forget_covers, write_covers
-from tidings.pipeline.streams.index_changes import Base, IndexChanges, Snapshot, empty_index
+from tidings.pipeline.streams.index_changes import Base, IndexChanges, IndexSnapshot, empty_index
 from tidings.service.data.data_directory import DomainFiles
 from tidings.service.driver.followed_filters import REASONS_KEPT, FollowedFilters
 from tidings.store.catalogue import Catalogue, FilterRow
@@ -58,7 +58,7 @@ class DomainIndex(FollowedFilters):
         placed = describe_version(self._directory, self.version).placed
         return None if placed is None or placed[1].view is None else view_from_dict(placed[1].view)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> IndexSnapshot:
         return self._changes.snapshot()
 
     def base(self) -> Base:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Domain
-from tidings.pipeline.streams.version_files import Member
+from tidings.pipeline.streams.version_files import SharedMember
 from tidings.service.data.data_directory import DomainFiles, SetAside
 from tidings.store.catalogue import Catalogue, DomainRow, FilterRow
 
@@ -244,9 +244,9 @@ class MemberFilters(FollowedFilters):
     def version(self) -> int:
         return self._changes
 
-    def member(self) -> Member:
+    def member(self) -> SharedMember:
         assert self.domain is not None
-        return Member(self.domain, self._rows)
+        return SharedMember(self.domain, self._rows)
 
     def close(self) -> None:
         """Have the rows opened again, as if they had never been."""

@@ -33,7 +33,7 @@ POINTS = {
         ("tidings.pipeline.sources.log_source", "LogStreamReader._planned", "answered")
     ],  # Spark has not noted it
     "batch-matched": [  # in a worker; nothing is loaded
-        ("tidings.pipeline.steps.index_version", "IndexVersion.match", "after"),
+        ("tidings.pipeline.steps.index_version", "ShardedVersion.match", "after"),
         ("tidings.pipeline.streams.shared_query", "_subscriptions", "after"),
     ],
     "batch-loaded": [  # in the mailboxes; the checkpoint lags behind
@@ -46,7 +46,7 @@ POINTS = {
         ("tidings.service.driver.domain_index", "DomainIndex.adopt", "after")
     ],  # a version; no query has it
     "view-matched": [
-        ("tidings.pipeline.steps.index_version", "IndexVersion.match_visits", "after")
+        ("tidings.pipeline.steps.index_version", "ShardedVersion.match_visits", "after")
     ],  # in a worker, by the View
 }
 

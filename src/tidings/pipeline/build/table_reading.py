@@ -39,7 +39,7 @@ from tidings.model.domain import Domain
 from tidings.model.event import read_events
 from tidings.model.subscription import read_subscriptions
 from tidings.model.types import Path
-from tidings.pipeline.job_errors import told_briefly
+from tidings.pipeline.job_errors import brief_errors
 from tidings.store.formats import INDEX as FORMAT
 
 SUBSCRIBER = "subscriber"
@@ -130,10 +130,10 @@ def by_id(parts: int) -> Column:
 
 @dataclass(frozen=True, eq=False)
 class ReadTable:
-    """Subscriptions, told by whether they can be matched."""
+    """Subscriptions, and which of them can be matched."""
 
     rows: pa.Table  # id and filter, as given
-    reasons: Any  # of each row, why it is refused before its filter is read; NULL where it is not
+    reasons: Any  # of each row, why it is refused before its filter is read; NULL if it is not
     filters: FilterTable  # of the rows without a reason
 
     @cached_property
@@ -246,7 +246,7 @@ def read_whole(
     table = checked(subscriptions, *owner)
     ours = of_domain(domain)
     rows = table.where(ours).drop("domain")
-    with told_briefly():
+    with brief_errors():
         counted = table.agg(F.count("*"), F.count(F.when(~ours, 1))).first()
         assert counted is not None
         total, elsewhere = counted
