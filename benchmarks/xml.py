@@ -27,7 +27,7 @@ from benchmarks.meeting import met
 from benchmarks.record import write
 from tidings import Matcher
 from tidings.filter.compile.compiler import compile_filters
-from tidings.filter.dialects.xpath import DOMAIN, PathDialect
+from tidings.filter.xpath_dialect import DOMAIN, PathDialect
 from tidings.systems import EVERYWHERE, place, placement_named, statistics_of
 from tidings.systems.interface import positions_of
 from tidings.systems.sharding import visits_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidings.filter.dialects.xpath import DOMAIN as DOCUMENTS
 from tidings.filter.syntax.writer import literal_to_sql
+from tidings.filter.xpath_dialect import DOMAIN as DOCUMENTS
 from tidings.model.domain import Domain
 from tidings.model.types import STRING
 from tidings.simulator.run import Run

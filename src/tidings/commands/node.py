@@ -93,7 +93,7 @@ def node(
 
 
 def _domains(system: str, file: Path | None) -> list[Domain]:
-    from tidings.filter.dialects.xpath import DOMAIN as DOCUMENT_DOMAIN
+    from tidings.filter.xpath_dialect import DOMAIN as DOCUMENT_DOMAIN
     from tidings.systems.overlay import overlay_named
 
     if overlay_named(system).system.needs == "documents":

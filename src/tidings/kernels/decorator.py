@@ -7,8 +7,8 @@
     def one_of_many_steps(number): ...
 
 numba's own cache numbers the files of a function's signatures, in an index that it reads and writes without a lock.
-Processes that compile at once, as Spark's do after an installation, may give two signatures one number, and whoever
-reads the one gets the other: "Invalid use of type(CPUDispatcher(…))", for good. Here a file's name says all that it
+Processes that compile at once, as Spark's do after an installation, may give two signatures one number, and reading
+the one gives the other: "Invalid use of type(CPUDispatcher(…))", for good. Here a file's name says all that it
 depends on, so that there is nothing to agree on: the signature, the processor, numba, and the sources of all kernels,
 since machine code holds that of the functions it calls.
 """
@@ -110,7 +110,7 @@ class Notice(event.Listener):
 
 
 def _is_first(mark: Path) -> bool:
-    """Whether no other process has said it of late; where no file can be written, each says it for itself."""
+    """Whether no other process has said it recently; if no file can be written, each says it for itself."""
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))

@@ -1,7 +1,9 @@
 """The columns of a batch of events, in the forms that matching needs, each made once.
 
 `codes` are integers in the order of the attribute's type, comparable with the intervals of a
-`FilterTable`; `values` are the values themselves, for what only an evaluation can decide.
+`FilterTable`; `values` are the values themselves, for what only an evaluation can decide; `documents` are XML texts,
+and which paths hold in them. A path that a filter mixes with other conditions is evaluated on the events that satisfy
+those: the first such event brings the result for all paths that are indexed together with its own, and all events.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from tidings.kernels.hashing import hashes_of
 from tidings.model.arrow import ArrowArray
 from tidings.model.event import EventBatch
 from tidings.model.types import DataType, Path
-from tidings.xml.index.document_columns import Documents, read_documents
-from tidings.xml.index.path_index import PathIndex, build_path_index
+from tidings.xml.document_columns import Documents, read_documents
+from tidings.xml.path_index import PathIndex, build_path_index
 
 _PART_BYTES = 32 << 20  # of documents that are read together
 _PART_DOCUMENTS = 1 << 12

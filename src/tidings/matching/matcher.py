@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.filter.dialects.xpath import ATTRIBUTE, DOMAIN, check_documents, columns_of_paths, path_dialect
 from tidings.filter.meaning.interpreter import selected_by
 from tidings.filter.syntax.parser import parse_filter
+from tidings.filter.xpath_dialect import ATTRIBUTE, DOMAIN, check_documents, columns_of_paths, path_dialect
 from tidings.matching.batch_columns import Columns
 from tidings.matching.change.delta import Delta
 from tidings.matching.change.delta_reader import DeltaReader
@@ -133,7 +133,7 @@ class Matcher:
         return len(self._version)
 
     def match(self, events: Any, positions: Any = None, *, on_error: Choice["raise", "reject"] = "raise") -> Matches:
-        """The subscriptions that each event matches.
+        """Returns the subscriptions that each event matches.
 
         `events` is a list of dicts, an Arrow table, or a pandas or Polars frame. With
         `positions`, one for each event, a subscription counts only within its validity. An
@@ -253,8 +253,9 @@ class Matcher:
     def load(cls, path: str | os.PathLike[str], *, threads: int | None = None) -> Matcher:
         """The matcher that was saved to a file, which is mapped into memory: processes share one copy.
 
-        The file must not be changed in place while it is in use; `save` replaces it, and who has it loaded keeps the
-        old one. A file that is damaged, is none of ours, or comes from another version is refused.
+        The file must not be changed in place while it is in use; `save` replaces it, and a process that has it loaded
+        keeps the old one. Raises SubscriptionError for a file that is damaged, is no saved matcher, or comes from
+        another version.
         """
         saved = storage.load(path)
         matcher = cls([], threads=threads)

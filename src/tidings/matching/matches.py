@@ -1,4 +1,4 @@
-"""What matching answers: for each event the subscriptions it satisfies."""
+"""The result of a match: for each event the subscriptions that it satisfies."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
 
 
 def from_arrow(type_: Any) -> DataType:
-    """The type that holds every value of an Arrow type exactly; `DomainError` where there is none.
+    """The type that holds every value of an Arrow type exactly; raises `DomainError` if there is no such type.
 
     A timestamp with a zone is an instant (`timestamp`), one without is `timestamp_ntz`, whatever
     its unit: nanoseconds that do not fit microseconds are refused when events are read.

@@ -7,6 +7,9 @@ an event lacks are NULL; a value that does not fit its type is refused, never co
 object, so that the key "a.b" is the attribute `a.b` in back-quotes.
 
 Missing values of pandas (NaN, NaT, NA, None) are NULL; a NaN in Arrow, Polars or a dict is NaN.
+
+A column that has the type's own Arrow type is passed through without a copy. A cast of Arrow is used where it follows
+our rule; elsewhere distinct values are judged one by one, so that every value that does not fit is named.
 """
 
 from __future__ import annotations

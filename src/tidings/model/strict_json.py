@@ -2,7 +2,7 @@
 
 Integers are Python integers of 64 bits. Numbers with a point or an exponent are `Decimal`s, so that 8.40 is
 exact for a decimal; for a float or double they stand for the nearest one. Most texts have nothing that could
-be doubtful, and a look at the whole text tells: the careful reading is for the others.
+be doubtful, and one look at the whole text shows it: the careful reading is for the others.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from tidings.extras import LazyModule
 from tidings.filter.compile.compiler import compile_filters
-from tidings.filter.dialects.xpath import DOMAIN as DOCUMENT_DOMAIN
 from tidings.filter.normal.filter_table import FilterTable
+from tidings.filter.xpath_dialect import DOMAIN as DOCUMENT_DOMAIN
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events
 from tidings.systems.overlay import overlay_named

@@ -3,6 +3,9 @@
 A path goes down: from the root through children, `//` descendants and `*` to elements, an attribute or
 `text()`, with predicates on the way. What counts or looks back (positions, other axes, variables,
 arithmetic) is refused by name.
+
+`Q{uri}name` is a name with its namespace, the same wherever it stands (XPath 3.1 writes it so); a prefix needs a map,
+and lxml knows prefixes alone: `with_uris` and `with_prefixes` write a path in one way or the other.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class TextTest:
-    """Of the first node in the document's order; where there is none, of the empty string."""
+    """A test of the first node in the document's order; of the empty string if there is no node."""
 
     function: TextFunction
     path: XPath

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.matching.full_scan import scan
 
 from tidings import Matcher
 from tidings.errors import FilterError
@@ -16,7 +17,6 @@ from tidings.filter.normal.description import describe_filter
 from tidings.filter.syntax.parser import parse_filter
 from tidings.filter.syntax.writer import to_sql
 from tidings.matching.batch_columns import Columns
-from tidings.matching.full_scan import scan
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events, read_record
 

@@ -12,19 +12,19 @@ from typing import Any
 import numba
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.matching.full_scan import scan
 
 from tidings import Attribute, Domain, Matcher
 from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.normal.filter_table import FilterTable
-from tidings.filter.syntax.parser import parse_filter
 from tidings.kernels import simd
 from tidings.matching import index as index_module
 from tidings.matching.batch_columns import Columns
 from tidings.matching.engines import blocks
-from tidings.matching.full_scan import scan
 from tidings.matching.index import Index, build_index
 from tidings.model.event import read_events
 from tidings.testing import workloads
@@ -97,7 +97,7 @@ def _pairs(events: npt.NDArray[Any], slots: npt.NDArray[Any]) -> list[tuple[int,
 
 
 def _found(index: Index, filters: FilterTable, texts: list[str], columns: Columns) -> list[tuple[int, int]]:
-    found = index.match(columns, lambda slot: parse_filter(texts[slot], filters.domain))
+    found = index.match(columns, pa.array(texts, pa.string()))
     return _pairs(np.repeat(np.arange(columns.batch.count), np.diff(found.offsets)), found.slots)
 
 

@@ -474,8 +474,8 @@ def _with_header(whole: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes
     ("changed", "message"),
     [
         (
-            {"format": 4, "version": b"9.1"},
-            r"is of format 4, by Tidings 9\.1; .* reads format 3; upgrade Tidings, or make",
+            {"format": 5, "version": b"9.1"},
+            r"is of format 5, by Tidings 9\.1; .* reads format 4; upgrade Tidings, or make",
         ),
         ({"format": 0}, "was saved by Tidings .* indexes may differ; make the matcher again"),
         ({"version": b"0.0.9"}, r"was saved by Tidings 0\.0\.9, and this is .*; make the matcher again"),

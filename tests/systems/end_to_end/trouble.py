@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from tests.systems.protocols.forging import changed, frames_of
 
-from tidings.filter.dialects.xpath import DOMAIN as DOCUMENTS
+from tidings.filter.xpath_dialect import DOMAIN as DOCUMENTS
 from tidings.model.domain import dump_domains
 from tidings.simulator.workload import DOMAIN, workload_of
 from tidings.systems.overlay import MemoryLog, overlay_named

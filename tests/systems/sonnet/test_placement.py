@@ -20,7 +20,7 @@ from tidings.systems.sonnet import placement as sonnet
 from tidings.systems.sonnet.path_digest import Offers, groups_asked, prefix_group, token_group
 from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.testing.xml_workloads import dtd
-from tidings.xml.index.document_columns import read_documents
+from tidings.xml.document_columns import read_documents
 from tidings.xml.path_meaning import read_document
 from tidings.xml.path_parser import parse_path
 

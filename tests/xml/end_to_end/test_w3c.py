@@ -11,8 +11,8 @@ from lxml import etree
 
 from tidings.errors import EventError, FilterError
 from tidings.testing.real_data import DataMissing, data_file
-from tidings.xml.index.document_columns import read_documents
-from tidings.xml.index.path_index import build_path_index
+from tidings.xml.document_columns import read_documents
+from tidings.xml.path_index import build_path_index
 from tidings.xml.path_meaning import read_document
 from tidings.xml.path_parser import parse_path
 

@@ -193,7 +193,7 @@ class Execution:
     # ------------------------------------------------------------------ places to boxes
 
     def finish(self) -> Rows:
-        """Add the boxes of the regular rows; answers those that turned out to want the full parse."""
+        """Add the boxes of the regular rows. Returns the rows that turned out to need the full parse."""
         thought_regular = self._regular.copy()
         boxes = [{path: self._set(values) for path, values in box.sets.items()} for box in self._plan.boxes]
         filled = np.ones(len(self._rows), bool)

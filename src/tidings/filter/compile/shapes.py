@@ -4,6 +4,10 @@ A scanner finds the literals in a whole column of filters by two regular express
 left of a text is its *shape*. Shapes that differ only in the names of attributes of the same
 types share a *template*. The scanner only guesses: a plan is made from a filter that the lexer
 has read, and only where both see the same literals.
+
+Filters of one template that are alike in the literals that matter share a *plan*. The caller defines what a plan is:
+`plans.plan` gives the normal form of a shape, `plans.plan_tree` its tree. Both are made from one filter of a template
+and serve all that are like it; a filter that no plan serves is to be read by itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Texts read as booleans and numbers, by the rules of Spark's `CAST`; None where Spark refuses.
+"""Texts read as booleans, numbers, dates and timestamps, by the rules of Spark's `CAST`; None where Spark refuses.
 
 White space and control characters at both ends do not count. For fractions Java's narrower
 notion of them holds, which keeps DEL.
+
+Dates are days and timestamps microseconds since 1970, in the Gregorian calendar carried back before its beginning,
+with a year 0. A timestamp without a zone is in UTC.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Builder:
         return self._constants.setdefault(path, Constants(type_))
 
     def add_boxes(self, filters: Rows, residuals: Rows) -> Rows:
-        """One new box for each of these filters, with its residual's number or -1; answers the boxes' numbers."""
+        """One new box for each of these filters, with its residual's number or -1. Returns the boxes' numbers."""
         self._gather_singles()
         boxes = np.arange(self._count, self._count + len(filters), dtype=np.int32)
         self._count += len(filters)

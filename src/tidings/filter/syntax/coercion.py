@@ -1,6 +1,6 @@
 """Which type two operands meet in: Spark 4.3's implicit casts in ANSI mode.
 
-Every function answers the common type, or None where Spark refuses the pair. Numbers meet in
+Every function returns the common type, or None if Spark refuses the pair. Numbers meet in
 the narrowest type that holds both, a float and a whole number in double; text meets a number
 as bigint or double; a date meets a timestamp as a timestamp; NULL takes any type.
 """

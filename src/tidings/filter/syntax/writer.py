@@ -55,7 +55,7 @@ _INTEGER_SUFFIX = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
 def to_sql(expression: Expression, *, typed: bool = True) -> str:
     """The expression as the text of a filter.
 
-    Without `typed`, numbers lack the suffix that tells their type (`8.3`, not `8.3D`): for reading.
+    Without `typed`, numbers lack the suffix that gives their type (`8.3`, not `8.3D`): for reading.
     """
     if expression == Literal(None, BOOLEAN):
         return "NULL LIKE NULL"  # a bare NULL has no type, so is no condition

@@ -43,8 +43,8 @@ class Covering:
 
     never: npt.NDArray[np.int32]
     always: npt.NDArray[np.int32]
-    first: Numbers  # of each filter the first that is equivalent to it: itself where there is none before it
-    coverer: Numbers  # of each filter one that it implies, and that implies no other; NONE where there is none
+    first: Numbers  # of each filter the first that is equivalent to it: itself if none before it is
+    coverer: Numbers  # of each filter one that it implies, and that implies no other; NONE if there is no such filter
     undecided: npt.NDArray[np.bool_]  # whose search the budget ended
 
     @property
@@ -69,7 +69,7 @@ def questions_of(table: FilterTable, owners: Numbers | None = None) -> Questions
 
 
 def answered(questions: Questions, containers: Numbers) -> Covering:
-    """What follows from the answers of `Forest.containers` to the questions, in their order."""
+    """What follows from the results of `Forest.containers` for the questions, in their order."""
     count = len(questions.first)
     undecided = np.zeros(count, bool)
     undecided[questions.filters[containers == UNDECIDED]] = True

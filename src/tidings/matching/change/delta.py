@@ -68,8 +68,8 @@ class Texts(NamedTuple):
         if 2 * (self.known + len(ends)) > len(self.table):
             places = 1 << int(np.ceil(np.log2(4 * (self.known + len(ends)))))
             known = known._replace(table=np.full(places, -1, np.int32))
-            kernels.fill_table(known)
-        count, size = kernels.number_texts(ends, data, known, numbers)
+            kernels.fill_table(tuple(known))
+        count, size = kernels.number_texts(ends, data, tuple(known), numbers)
         return known._replace(known=int(count), size=int(size)), numbers
 
     def arrow(self) -> ArrowArray:
@@ -92,7 +92,7 @@ class TextCoder(Coder):
         assert self.texts is not None
         column = columns.batch.columns[self.path]
         codes = np.empty(len(column), np.int64)
-        kernels.text_codes(*string_buffers(column), columns.hashes(self.path), self.texts, codes)
+        kernels.text_codes(*string_buffers(column), columns.hashes(self.path), tuple(self.texts), codes)
         valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else np.ones(len(column), bool)
         return codes, valid
 
@@ -286,7 +286,9 @@ class Delta:
             return known
         counts, rest = self._counts, int((~lodged).sum())
         links, heads = with_room(self._links, counts.links + kernels.MAX_CELLS * rest), self._heads.copy()
-        linked = kernels.link(first, counts.entries, lodged, self._rows, self._places, heads, links, counts.links)
+        linked = kernels.link(
+            first, counts.entries, lodged, tuple(self._rows), tuple(self._places), heads, links, counts.links
+        )
         return replace(
             known, chained=self.chained + rest, _links=links, _heads=heads, _counts=counts._replace(links=int(linked))
         )
@@ -424,8 +426,8 @@ class Delta:
         found, place, event, tried = (np.uint64(0),) * 4
         while True:
             found, place, event, tried = kernels.match(
-                encoded.codes, encoded.cells, self._heads, self._links, self._rows, events, entries, found, place,
-                event, tried,
+                encoded.codes, encoded.cells, self._heads, self._links, tuple(self._rows), events, entries, found,
+                place, event, tried,
             )  # fmt: skip
             if place > 2 * len(self.attributes):
                 return events[:found], entries[:found], int(tried)

@@ -414,7 +414,7 @@ def _codes(path: Path, values: ValueSet, type_: DataType) -> list[Constraint] | 
 
 
 def _unclear(values: ValueSet, type_: DataType) -> bool:
-    """Whether the set tells the least ordinal of 64 bits from the next, which share a code."""
+    """Whether the set divides the least ordinal of 64 bits from the next, which share a code."""
     if type_ == types.STRING or line(type_)[0] != NULL:
         return False
     return any(low == NULL + 1 or high == NULL + 1 for low, high in values.intervals)
@@ -435,7 +435,7 @@ def _enter(first: Any, last: Any, ends: Any, data: Any, table: Any) -> None:
 
 @kernel
 def _scan_all(offsets: Any, data: Any, shape: Any, spans: Any, recipes: Any, out: Any) -> Any:
-    """Fills the output; answers how many entries, rows, texts and bytes of texts there are."""
+    """Fill the output. Returns how many entries, rows, texts and bytes of texts there are."""
     entries = rows = texts = size = np.int64(0)
     for number in range(len(offsets) - 1):
         length = scan_text(data, np.int64(offsets[number]), np.int64(offsets[number + 1]), shape, spans)

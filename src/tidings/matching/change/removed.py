@@ -113,29 +113,26 @@ def joined_matches(parts: Sequence[PartMatches], count: int) -> tuple[npt.NDArra
         return first.offsets, first.slots
     for part in rest or [part_matches(np.zeros(count + 1, np.int64), np.empty(0, np.int32), _NOTHING_REMOVED, 0)]:
         offsets, slots = np.zeros(count + 1, np.int64), np.empty(len(first.slots) + len(part.slots), np.int32)
-        _join(first, part, offsets, slots)
+        _join(tuple(first), tuple(part), offsets, slots)
         first = part_matches(offsets, slots[: offsets[-1]], _NOTHING_REMOVED, first.size + part.size)
     return first.offsets, first.slots
 
 
 @kernel
 def _join(first: Any, other: Any, joined: Any, out: Any) -> None:
-    """Event by event what one part found and what another did, whose slots are shifted."""
-    slots, removed_by, marks, out = (
-        borrowed(first.slots),
-        borrowed(first.removed_by),
-        borrowed(first.marks),
-        borrowed(out),
-    )
-    other_slots, other_removed_by = borrowed(other.slots), borrowed(other.removed_by)
-    other_marks, offsets, other_offsets = borrowed(other.marks), borrowed(first.offsets), borrowed(other.offsets)
-    out = borrowed(out)
+    """Event by event what one part found and what another did, whose slots are shifted; both as plain tuples."""
+    offsets, slots, removed_by, marks, changes, size = first
+    other_offsets, other_slots, other_removed_by, other_marks, other_changes, _ = other
+    slots, removed_by, marks, out = borrowed(slots), borrowed(removed_by), borrowed(marks), borrowed(out)
+    other_slots, other_removed_by, other_marks = (
+        borrowed(other_slots), borrowed(other_removed_by), borrowed(other_marks),
+    )  # fmt: skip
     place, one_more, none = np.uint64(0), np.uint64(1), np.int32(0)
     for event in range(np.uint64(len(joined) - 1)):
         start, end = offsets[event], offsets[event + one_more]
-        place = _copy(slots, start, end, removed_by, marks, first.changes, none, out, place)
+        place = _copy(slots, start, end, removed_by, marks, changes, none, out, place)
         start, end = other_offsets[event], other_offsets[event + one_more]
-        place = _copy(other_slots, start, end, other_removed_by, other_marks, other.changes, first.size, out, place)
+        place = _copy(other_slots, start, end, other_removed_by, other_marks, other_changes, size, out, place)
         joined[event + one_more] = place
 
 

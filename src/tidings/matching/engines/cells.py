@@ -11,7 +11,6 @@ Entries that ask for nothing but the equality they are filed under are sure: the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,18 +28,7 @@ _CANDIDATES = 1 << 13  # gathered before they are verified together
 _NO_PAIRS = Pairs()  # of no guests
 
 
-class GuestTable(NamedTuple):
-    """Entries that were put into the room that cells have: see `guests`."""
-
-    size: int  # those from this number on came later, and are nobody's yet
-    ends: npt.NDArray[np.int32]  # by group of the cells, where the places end that are taken
-    offsets: npt.NDArray[np.int32]  # where a guest's constraints are
-    attributes: npt.NDArray[np.int16]
-    bounds: npt.NDArray[np.int64]
-    outputs: npt.NDArray[np.int32]
-
-
-NOBODY = GuestTable(
+NOBODY = kernels.GuestTable(
     0, np.empty(0, np.int32), np.zeros(1, np.int32), np.empty(0, np.int16), np.empty((0, 2), np.int64),
     np.empty(0, np.int32),
 )  # fmt: skip
@@ -49,74 +37,47 @@ NOBODY = GuestTable(
 class Visit:
     """What a batch of events finds of some guests, in the cells that have room for them: pairs (event, output)."""
 
-    def __init__(self, cells: Cells, guests: GuestTable, events: int) -> None:
+    def __init__(self, cells: Cells, guests: kernels.GuestTable, events: int) -> None:
         self.cells = cells
         self.guests = guests
         self.pairs = Pairs()
         self.odd = np.zeros(events, bool)  # as in `Encoded`
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Entries in the order of cells and groups, and a hash table of the cells.
+class Cells(kernels.CellArrays):
+    """Entries in the order of cells and groups, and a hash table of the cells."""
 
-    A place in a group may be empty: then its ranges of bytes hold nothing. One that a guest has is without constraints
-    here, and its output is the guest's number.
-    """
-
-    kinds: npt.NDArray[np.int64]  # of keys: attribute × 16 + grid
-    table_keys: npt.NDArray[np.uint64]
-    table_cells: npt.NDArray[np.int32]  # -1: empty
-    cell_kinds: npt.NDArray[np.int32]  # by number among the kinds
-    cell_groups: npt.NDArray[np.int32]  # where each cell's groups begin
-    group_attributes: npt.NDArray[
-        np.int16
-    ]  # twice the attribute, and 1 more where codes are hashed to bytes; or as above
-    group_entries: npt.NDArray[np.int32]  # where each group's entries begin: in the order of their low bytes
-    group_widths: npt.NDArray[np.uint8]  # of its widest range of bytes
-    group_steps: npt.NDArray[np.int32]  # where in `steps` a large group's are; -1: the group is not large
-    steps: npt.NDArray[np.int32]  # the first entries whose low bytes are 0, 4, 8 … and more, and where they all end
-    low_bytes: npt.NDArray[np.uint8]
-    high_bytes: npt.NDArray[np.uint8]
-    outputs: npt.NDArray[np.int32]
-    # Of each entry the constraint that is checked first, as bytes: a row of `values`, the low and the high byte in one
-    # number, so that the entries of a cell lie near to each other.
-    checks: npt.NDArray[np.uint32]
-    offsets: npt.NDArray[np.int32]  # and where its constraints are, in codes
-    attributes: npt.NDArray[np.int16]
-    bounds: npt.NDArray[np.int64]
-    longest: int  # cell
+    __slots__ = ()
 
     @property
     def bytes(self) -> int:
-        return sum(array.nbytes for name in self.__slots__ if isinstance(array := getattr(self, name), np.ndarray))
+        return sum(array.nbytes for array in self if isinstance(array, np.ndarray))
 
     def match(self, events: Encoded, pairs: Pairs, runs: Runs, visit: Visit | None = None) -> int:
-        """Add the pairs and the runs that match, also those of guests; answers how many candidates were verified."""
-        attributes = events.cells.shape[0]
-        values = np.empty((2 * attributes, events.count), np.uint8)
+        """Add the pairs and the runs that match, also those of guests. Returns how many candidates were verified."""
+        values = np.empty((2 * events.cells.shape[0], events.count), np.uint8)
         kernels.event_bytes(events.codes, events.cells, values)
         room = 2 * self.longest + _CANDIDATES
-        candidate_events, candidate_entries = (np.empty(room, np.uint32) for _ in range(2))
+        candidates = [np.empty(room, np.uint32) for _ in range(2)]
         guests, found = (NOBODY, _NO_PAIRS) if visit is None else (visit.guests, visit.pairs)
         group_ends = self.group_entries[1:] if visit is None else guests.ends
-        visit_events, visit_guests = (np.empty(room if visit is not None else 0, np.uint32) for _ in range(2))
+        visits = [np.empty(room if visit is not None else 0, np.uint32) for _ in range(2)]
         kind, event, tried = np.uint64(0), np.uint64(0), 0
         while kind < len(self.kinds):
             pairs.reserve(2 * room)
             runs.reserve(events.count, room)
-            found.reserve(2 * len(visit_events))
-            count, run, run_count, found_count, kind, event, more = kernels.match(
-                self.kinds, events.codes, events.cells, values, self.table_keys, self.table_cells, self.cell_kinds,
-                self.cell_groups, self.group_attributes, self.group_entries, group_ends, self.group_widths,
-                self.group_steps, self.steps, self.low_bytes, self.high_bytes, self.outputs, self.checks, self.offsets,
-                self.attributes, self.bounds, candidate_events, candidate_entries, np.uint64(self.longest),
-                pairs.events, pairs.outputs, np.uint64(pairs.count), runs.events, runs.starts, runs.outputs,
-                np.uint64(runs.runs), np.uint64(runs.count), guests.size, guests.offsets,
-                guests.attributes, guests.bounds, guests.outputs, visit_events, visit_guests, found.events,
-                found.outputs, np.uint64(found.count), np.uint64(kind), np.uint64(event),
+            found.reserve(2 * len(visits[0]))
+            buffers = (
+                *candidates, *visits, pairs.events, pairs.outputs, runs.events, runs.starts, runs.outputs, found.events,
+                found.outputs,
             )  # fmt: skip
-            pairs.count, runs.runs, runs.count, found.count = int(count), int(run), int(run_count), int(found_count)
+            written = (np.uint64(count) for count in (pairs.count, runs.runs, runs.count, found.count))
+            progress, more = kernels.match(
+                tuple(self), group_ends, (events.codes, events.cells, values), tuple(guests), buffers,
+                (*written, np.uint64(kind), np.uint64(event)),
+            )  # fmt: skip
+            pairs.count, runs.runs, runs.count, found.count = map(int, progress[:4])
+            kind, event = progress[4:]
             tried += int(more)
         return tried
 
@@ -152,8 +113,7 @@ class Cells:
         is_own[places] = True
         steps = starts[first[large, None] + np.arange(kernels.STEPS + 1)]
         group_entries = np.append(starts[first], total).astype(np.int32)
-        cells = replace(
-            self,
+        cells = self._replace(
             table_keys=self.table_keys.copy(),
             table_cells=self.table_cells.copy(),
             cell_kinds=np.append(self.cell_kinds, np.full(spare, -1, np.int32)),

@@ -1,6 +1,6 @@
 """The router: which entries are served by which engine, and where selective ones are filed.
 
-Sampled events tell how many of them satisfy each constraint; from that follows what an entry would
+Sampled events show how many of them satisfy each constraint; from that follows what an entry would
 cost an event in each engine. The estimates only choose: whatever they say, matching is exact.
 """
 
@@ -78,7 +78,7 @@ class Access:
         )  # fmt: skip
 
     def cells_ns(self, members: npt.NDArray[np.int64]) -> float:
-        """What these entries cost an event in cells: those in its own are told by bytes, what passes is verified."""
+        """What these entries cost an event in cells: bytes compared in its own cells, and what passes verified."""
         return float(self._costs[members].sum())
 
     def blocks_ns(self, members: npt.NDArray[np.int64], scale: float = 1.0) -> float:

@@ -3,7 +3,7 @@
 Events find guests where they look anyway, which costs them far less than to look in a second index. For guests
 the index is copied once, with some empty places in each group of entries. A guest takes one as an entry of the
 index would have it, in the cell and the group that together cost events least of those that have a place left;
-who finds none is not taken in.
+an entry that finds none is not taken in.
 
 Only the newest of the `Guests` that share their arrays may be added to. The others see a place that is taken
 since, and pass it over by the guest's number.
@@ -29,11 +29,12 @@ from tidings.matching.engines.cell_kernels import (
     MAX_LEVEL,
     STEP,
     SURE,
+    GuestTable,
     cell_of,
     hash_byte,
     name_cell,
 )
-from tidings.matching.engines.cells import NOBODY, Cells, GuestTable, Roomy
+from tidings.matching.engines.cells import NOBODY, Cells, Roomy
 from tidings.matching.engines.engine_choice import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, Sampled
 from tidings.matching.engines.entries import NULL
 from tidings.matching.engines.event_codes import Coder, encode, text_code
@@ -342,7 +343,7 @@ def _share(
 
 @kernel
 def _check(row: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any) -> Any:
-    """A constraint in bytes: which row of values, the high and the low byte; one that all pass where there is none."""
+    """A constraint in bytes: which row of values, the high and the low byte; without one, a range that all pass."""
     if row < 0:
         return np.uint32(0xFF00)
     values = 2 * attributes[row]

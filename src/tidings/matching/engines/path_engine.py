@@ -1,7 +1,7 @@
 """The engine for filters that are one path over an attribute, and what others ask of paths.
 
-Such a filter needs nothing but its path: the index of all of them answers with their slots. Where paths are mixed with
-other conditions they stay residuals, which look their answers up in an index that is built here as well.
+Such a filter needs nothing but its path: the index of all of them gives their slots. Paths that are mixed with other
+conditions stay residuals, which look the result up in an index that is built here as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidings.matching.batch_columns import Columns, KnownPaths
 from tidings.matching.engines.entries import Entries
 from tidings.matching.engines.found_pairs import Runs
 from tidings.model.types import Path
-from tidings.xml.index.path_index import PathIndex, build_path_index
+from tidings.xml.path_index import PathIndex, build_path_index
 
 # What reading a node costs, walking the trie there for each doubling of the paths, and noting a path that holds: about
 # what the XML workloads were measured to take.
@@ -54,7 +54,7 @@ class PathEngine:
         return (nodes * node_ns + found * _FOUND_NS) / count
 
     def match(self, columns: Columns, start: int, end: int, runs: Runs) -> int:
-        """Add the slots of the events from `start` to `end`, which are numbered from `start`; answers how many."""
+        """Add the slots of the events from `start` to `end`, which are numbered from `start`. Returns how many."""
         before = runs.count
         for first, documents, low, high in columns.documents(self.path).parts(start, end):
             offsets, paths = self.index.match(documents, low, high)

@@ -1,6 +1,6 @@
 """Decide what engines leave open: the residuals of the pairs they found.
 
-Engines answer with outputs. One below the number of filters is a slot, and holds; one past it
+Engines find outputs. One below the number of filters is a slot, and holds; one past it
 names an entry that asks for more: a residual, which is evaluated over the events' columns. A
 residual that many events of a stretch ask for is evaluated once for each event and looked up by
 the pairs; others are evaluated pair by pair, all that differ only in their literals together.
@@ -185,7 +185,7 @@ def _settle_pairs(
     events: Any, outputs: Any, odd: Any, slots: Any, slot_of: Any, residual_of: Any, row_of: Any, truths: Any,
     left_events: Any, left_slots: Any, left_residuals: Any,
 ) -> Any:  # fmt: skip
-    """Keep what holds in place, put aside what is still to be evaluated; answers how many of each."""
+    """Keep what holds in place, put aside what is still to be evaluated. Returns how many of each."""
     kept, left = np.uint64(0), np.uint64(0)
     for i in range(np.uint64(len(events))):
         event, slot = np.uint64(events[i]), outputs[i]

@@ -286,7 +286,7 @@ def _values(expression: Expression, record: Mapping[Path, Any]) -> list[str]:
 
 
 def _shown(value: Any, type_: DataType) -> str:
-    """A value for reading: as a literal, but without what only tells its type."""
+    """A value for reading: as a literal, but without what only gives its type."""
     if value is None:
         return "NULL"
     if type_.element is not None:
@@ -316,9 +316,9 @@ def _off(expression: Expression, record: Mapping[Path, Any]) -> tuple[str, float
 
 
 def _difference(left: Expression, right: Expression, record: Mapping[Path, Any], *, wanted: bool) -> tuple[str, float]:
-    """The difference of two operands, told from the side that varies with the event.
+    """The difference of two operands, seen from the side that varies with the event.
 
-    `wanted` tells that the other side is the value that was asked for, and not only a bound.
+    `wanted` says that the other side is the value that was asked for, and not only a bound.
     """
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right = right, left

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidings.errors import EventError
-from tidings.filter.dialects.xpath import ATTRIBUTE
+from tidings.filter.xpath_dialect import ATTRIBUTE
 from tidings.pipeline.job_errors import brief_errors
 from tidings.pipeline.sources.stream_sources import REJECTED
 from tidings.xml.feed import split_feed

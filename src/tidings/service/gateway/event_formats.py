@@ -26,7 +26,7 @@ from lxml import etree
 from starlette.datastructures import Headers
 
 from tidings.errors import EventError
-from tidings.filter.dialects.xpath import ATTRIBUTE
+from tidings.filter.xpath_dialect import ATTRIBUTE
 from tidings.model.event_values import Misfit, fit, shown
 from tidings.model.types import TIMESTAMP
 from tidings.service.gateway.gateway_settings import BodyLimits

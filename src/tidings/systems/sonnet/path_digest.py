@@ -28,7 +28,7 @@ from math import factorial
 from typing import Literal, NamedTuple, TypeAlias
 
 from tidings.xml.document import TEXT, Nodes, parse_document
-from tidings.xml.index.document_columns import Documents
+from tidings.xml.document_columns import Documents
 from tidings.xml.path_parser import AllOf, Compare, Exists, PathStep, Predicate, TextTest, XPath
 
 CONTENT_BITS, ORDER_BITS, LENGTH_BITS, NODE_BITS = 48, 56, 4, 20

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tidings.xml.index import path_kernels as kernels
-from tidings.xml.index.path_kernels import Arrays
+from tidings.xml import path_kernels as kernels
+from tidings.xml.path_kernels import Arrays
 from tidings.xml.path_parser import (
     AllOf,
     AnyOf,

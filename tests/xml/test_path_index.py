@@ -9,8 +9,8 @@ from lxml import etree
 
 from tidings.testing.random_data import NAMESPACES, make_document, make_path
 from tidings.testing.strategies import documents, paths
-from tidings.xml.index.document_columns import read_documents
-from tidings.xml.index.path_index import build_path_index
+from tidings.xml.document_columns import read_documents
+from tidings.xml.path_index import build_path_index
 from tidings.xml.path_meaning import read_document
 from tidings.xml.path_parser import parse_path, with_uris
 

@@ -11,10 +11,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tidings.xml.index import path_kernels as kernels
-from tidings.xml.index.document_columns import Documents
-from tidings.xml.index.path_trie import Symbols, TrieBuilder, alternatives_of
+from tidings.xml import path_kernels as kernels
+from tidings.xml.document_columns import Documents
 from tidings.xml.path_parser import parse_path
+from tidings.xml.path_trie import Symbols, TrieBuilder, alternatives_of
 
 _FIRST_ROOM = 1 << 16
 

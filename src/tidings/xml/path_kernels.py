@@ -218,7 +218,7 @@ def _gram_key(group: Any, at_start: Any, length: Any, gram: Any) -> Any:
 def _nodes_of(
     step: Any, last_step: Any, node: Any, names: Any, ends: Any, symbols: Any, steps: Any, first: Any, second: Any
 ) -> Any:  # fmt: skip
-    """The nodes that the steps of a pattern lead to from a node, into `first`, ascending; answers how many."""
+    """The nodes that the steps of a pattern lead to from a node, into `first`, ascending. Returns how many."""
     first[0] = node
     count = 1
     while step < last_step and count > 0:
@@ -379,7 +379,7 @@ def _holds(
 
 @kernel
 def match(nodes: Any, trie: Any, scratch: Any, first_document: Any, offsets: Any, paths: Any) -> Any:
-    """The paths that hold in some documents, after those that there are; answers up to which document.
+    """The paths that hold in some documents, after those that there are. Returns up to which document.
 
     It stops before a document for which there is no room, among the paths or, answering a negative number, among the
     active states.
@@ -520,7 +520,7 @@ def _write(
     document: Any, founds: Any, found: Any, output_starts: Any, outputs: Any, several: Any, seen: Any, counts: Any,
     offsets: Any, paths: Any,
 ) -> Any:  # fmt: skip
-    """The paths of the states that were found; answers whether there was room for them."""
+    """Write the paths of the states that were found. Returns whether there was room for them."""
     count = offsets[document]
     room = np.int64(0)
     for i in range(founds):

@@ -1,1 +1,0 @@
-"""Other ways to write a filter."""
