@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import shutil
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -53,11 +55,11 @@ class Server:
         import uvicorn
 
         from tidings.service.gateway.app import create_app
-        from tidings.service.gateway.connections import GatewayProtocol
+        from tidings.service.gateway.connections import GatewayConfig
 
         self.app = create_app(self.data, self.settings)
-        config = uvicorn.Config(
-            self.app, http=GatewayProtocol, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=2,
+        config = GatewayConfig(
+            self.app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=2,
             ssl_certfile=self.certificate,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
@@ -210,6 +212,18 @@ class Gateway:
             reached = {LOG: max(positions, default=0)}
             mailboxes.load([table], query="stream", batch=self._batches, version=1, reached=reached)
         self._batches += 1
+
+
+def made_certificate(folder: Path) -> Path:
+    """A certificate for this machine, with its key in the same file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost".split()
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = ["openssl", *made, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    certificate.write_text(certificate.read_text() + key.read_text())
+    return certificate
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,14 +14,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from itertools import combinations, product
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.pipeline.power_cuts import hit, hits
 from tests.waiting import LAST_RESORT_SECONDS
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
@@ -30,49 +29,22 @@ from tidings import pipeline
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
-from tidings.pipeline.sinks.stream_sinks import StoreSink, _compare
+from tidings.pipeline.sinks.stream_sinks import SharedSink, StoreSink, _compare
 from tidings.pipeline.sources.stream_sources import LogEvents
 from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
 from tidings.store.log.log_writer import Log
 from tidings.store.mailboxes.notifications import LOG, Notifications
+from tidings.store.mailboxes.shared_progress import SharedProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 IDENTITY = Identity("log:here", "index", "store:there", "ids")
-STATES = ("missing", "empty", "cut", "zeros")
-NEWEST = ("offsets/2", "commits/2", "offsets/1", "commits/1", "metadata")
-AT_ONCE = 3  # files that a cut has hit
 MOMENTS = {  # the last batch that was planned, that the store has, and that Spark knows to be done
     "batch 2 was planned": (2, 1, 1),
     "batch 2 was loaded": (2, 2, 1),
     "batch 2 was done": (2, 2, 2),
 }
-
-
-def hits() -> Iterator[dict[str, str]]:
-    """Every way to hit up to so many of the newest files."""
-    for count in range(AT_ONCE + 1):
-        for names in combinations(NEWEST, count):
-            for states in product(STATES, repeat=count):
-                yield dict(zip(names, states, strict=True))
-
-
-def hit(path: Path, state: str) -> None:
-    content = path.read_bytes() if path.exists() else None
-    if content is None:
-        return  # it was not written yet
-    match state:
-        case "missing":
-            path.unlink()
-        case "empty":
-            path.write_bytes(b"")
-        case "cut":
-            path.write_bytes(content[: len(content) // 2])
-        case "zeros":
-            path.write_bytes(bytes(len(content)))
-    for checksum in path.parent.glob(f".{path.name}.crc"):
-        checksum.unlink()
 
 
 class Query:
@@ -91,11 +63,24 @@ class Query:
             (self.checkpoint / "offsets" / str(batch)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{offset}')
         for batch in range(done + 1):
             (self.checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        with Notifications(self.store) as store:
-            for batch in range(loaded + 1):
-                table = pa.table({"position": [10 * batch], "subscriptions": [["a"]]})
-                store.load([table], query=opened.query, batch=batch, version=1, reached={LOG: 10 * batch + 9})
+        for batch in range(loaded + 1):
+            self.load(opened.query, batch)
         opened.release()
+
+    def load(self, query: str, batch: int) -> None:
+        with Notifications(self.store) as store:
+            table = pa.table({"position": [10 * batch], "subscriptions": [["a"]]})
+            store.load([table], query=query, batch=batch, version=1, reached={LOG: 10 * batch + 9})
+
+    def compare(self, checkpoint: Checkpoint) -> None:
+        with Notifications(self.store) as store:
+            _compare(store, checkpoint)
+
+    @property
+    def resume(self) -> int:
+        """The position that the store has come to."""
+        with Notifications(self.store) as store:
+            return store.resume()
 
     def goes_on_at(self) -> int | None:
         """The position that Spark would read from; None where the checkpoint is refused and the store's is taken."""
@@ -103,8 +88,7 @@ class Query:
             opened = Checkpoint(self.checkpoint, IDENTITY)
             try:
                 opened.check()
-                with Notifications(self.store) as store:
-                    _compare(store, opened)
+                self.compare(opened)
             finally:
                 opened.release()
         except CheckpointError:
@@ -134,18 +118,38 @@ class Query:
         return end
 
 
+class SharedStreamQuery(Query):
+    """The same of the stream that small domains share, which notes its progress in a file of its own."""
+
+    def load(self, query: str, batch: int) -> None:
+        with SharedProgress(self.store) as progress:
+            progress.note(query, batch, 10 * batch + 9, {})
+
+    def compare(self, checkpoint: Checkpoint) -> None:
+        SharedSink(self.store.parent / "domains", self.store).prepare(checkpoint)
+
+    @property
+    def resume(self) -> int:
+        with SharedProgress(self.store) as progress:
+            return progress.resume
+
+
+@pytest.mark.parametrize("kind", [Query, SharedStreamQuery])
+@pytest.mark.parametrize("at_once", [2, pytest.param(3, marks=pytest.mark.long)])  # files that a cut has hit
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_whatever_a_cut_leaves_a_query_goes_on_where_the_store_is_or_before(moment: str) -> None:
+def test_whatever_a_cut_leaves_a_query_goes_on_where_the_store_is_or_before(
+    moment: str, at_once: int, kind: type[Query]
+) -> None:
     in_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     broken, accepted, refused = [], 0, 0
     with tempfile.TemporaryDirectory(prefix="tidings-", dir=in_memory) as folder:
         whole = Path(folder) / "whole"
         whole.mkdir()
-        Query(whole).make(*MOMENTS[moment])
-        for number, one in enumerate(hits()):
+        kind(whole).make(*MOMENTS[moment])
+        for number, one in enumerate(hits(2, at_once)):
             left = Path(folder) / str(number)
             shutil.copytree(whole, left)
-            query = Query(left)
+            query = kind(left)
             for name, state in one.items():
                 hit(query.checkpoint / name, state)
             try:
@@ -153,9 +157,8 @@ def test_whatever_a_cut_leaves_a_query_goes_on_where_the_store_is_or_before(mome
             except Exception as error:  # neither refused in our words nor usable by Spark
                 broken.append(f"{one}: {error!r}")
                 continue
-            with Notifications(query.store) as store:
-                if start is not None and start > store.resume():
-                    broken.append(f"{one}: goes on at {start}, and the store has come to {store.resume()}")
+            if start is not None and start > query.resume:
+                broken.append(f"{one}: goes on at {start}, and the store has come to {query.resume}")
             accepted, refused = accepted + (start is not None), refused + (start is None)
             shutil.rmtree(left)
     assert not broken, f"{len(broken)} of {accepted + refused + len(broken)}:\n" + "\n".join(broken[:20])
@@ -197,7 +200,7 @@ def run(folder: Path, *, recover: bool = False) -> None:
 def test_a_query_started_after_a_power_cut_notifies_everyone_of_everything_once(run_before: Path, count: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tidings-") as kept:
         shutil.copytree(run_before, Path(kept) / "whole")
-        for one in Random(17).sample([found for found in hits() if found], count):
+        for one in Random(17).sample([found for found in hits(2, 3) if found], count):
             shutil.rmtree(run_before)  # in its own place: a query knows its store by the path
             shutil.copytree(Path(kept) / "whole", run_before)
             for name, state in one.items():

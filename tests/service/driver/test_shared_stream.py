@@ -6,9 +6,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipeline.power_cuts import hit, hits
 
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
@@ -189,3 +191,35 @@ def test_a_domain_that_grows_gets_its_own_stream_and_returns_when_it_is_small_ag
         told.extend(world.publish("quotes", {"price": 9.0}))
         oil_ = world.publish("notes", {"text": "oil"})
         driver.until(lambda: (world.told("quotes", dear), world.told("notes", oil)) == (told, oil_))
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.long)])
+def test_whatever_a_power_cut_leaves_of_the_shared_checkpoint_everyone_is_told_of_everything_once(
+    spark: SparkSession, world: World, count: int
+) -> None:
+    world.define("quotes", QUOTES)
+    world.define("notes", NOTES)
+    dear, oil = world.subscribe("quotes", "price > 8", "dear"), world.subscribe("notes", "text = 'oil'", "oil")
+    told: dict[str, list[int]] = {"quotes": [], "notes": []}
+
+    def publish() -> None:
+        told["quotes"] += world.publish("quotes", {"price": 9.0})
+        world.publish("quotes", {"price": 7.0})
+        told["notes"] += world.publish("notes", {"text": "oil"})
+
+    def all_told() -> bool:
+        return (world.told("quotes", dear), world.told("notes", oil)) == (told["quotes"], told["notes"])
+
+    query = world.data.shared.query
+    random = Random(17)
+    for _ in range(count + 1):
+        with running(spark, world) as driver:
+            for _ in range(2):
+                publish()
+                driver.until(all_told)
+        last = max(int(path.name) for path in (query / "offsets").iterdir() if path.name.isdecimal())
+        for name, state in random.choice([one for one in hits(last, 3) if one]).items():
+            hit(query / name, state)
+    publish()
+    with running(spark, world) as driver:
+        driver.until(all_told)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from tests.waiting import until
 from tidings.service.gateway.connections import Connections
 from tidings.service.gateway.gateway_settings import Quota, Quotas, ServiceLimits
 from tidings.service.gateway.tenant_use import TenantUse
+
+from ..conftest import SETTINGS, Gateway, Server, made_certificate
 
 EVENTS = "POST /v1/domains/stocks/events"
 JSON = {"Content_Type": "application/json"}
@@ -276,3 +280,48 @@ def test_streams_are_counted_by_tenant_and_given_back(limited: Callable[..., Any
     until(lambda: gateway.context.use.used(gateway.name, "streams") == 0)
     with gateway.client.stream("GET", f"/v1/subscriptions/{id}/stream") as answer:
         assert answer.status_code == 200
+
+
+# -- TLS ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def over_tls(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """A gateway over TLS, with limits."""
+    servers: list[Server] = []
+
+    def make(**limits: Any) -> Gateway:
+        settings = dataclasses.replace(SETTINGS, quotas=Quotas(service=ServiceLimits(**limits)))
+        servers.append(Server(tmp_path / "data", settings, made_certificate(tmp_path)))
+        return servers[-1].first_tenant()
+
+    yield make
+    for server in servers:
+        server.stop()
+
+
+def test_connections_that_never_shake_hands_count_and_make_way_for_others(over_tls: Callable[..., Any]) -> None:
+    gateway = over_tls(max_connections=20, head_seconds=600)
+    connections = gateway.context.connections
+    with ExitStack() as opened:
+        silent = [opened.enter_context(Raw(gateway)) for _ in range(60)]
+        for one in silent[-10:]:
+            one.send(b"\x16\x03\x01")  # the beginning of a handshake
+        until(lambda: connections.made_way >= 40)
+        assert len(connections) <= 20
+        assert all(one.is_closed() for one in silent[:40])
+        assert serves(gateway)
+        assert gateway.client.get("/v1/domains").status_code == 200
+        assert len(connections) <= 20
+    gateway.close()
+    until(lambda: len(connections) == 0)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", b"GET /v1/health HTTP/1.1\r\n\r\n"])
+def test_a_handshake_has_so_much_time(over_tls: Callable[..., Any], sent: bytes) -> None:
+    gateway = over_tls(head_seconds=0.3)
+    with Raw(gateway) as raw:
+        raw.send(sent)
+        assert raw.is_closed()
+    until(lambda: len(gateway.context.connections) == 0)
+    gateway.close()

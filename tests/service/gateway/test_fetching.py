@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +19,7 @@ from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.service.gateway.fetching import Room, Window
 
-from ..conftest import SETTINGS, Server
+from ..conftest import SETTINGS, Server, made_certificate
 from ..stream_reader import streaming
 from .test_delivery_routes import ack, positions_of
 
@@ -269,13 +267,8 @@ def test_a_client_that_does_not_read_is_disconnected_and_loses_nothing_unsent(
     assert dead_letters(gateway, made) == []
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
 def test_a_stream_over_tls_goes_on_and_breaks_off_as_any_other(tmp_path: Path) -> None:
-    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost".split()
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = ["openssl", *made, "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    certificate.write_text(certificate.read_text() + key.read_text())
+    certificate = made_certificate(tmp_path)
     settings = dataclasses.replace(SETTINGS, stream_write_seconds=2.0, stream_window_bytes=1 << 30)
     server = Server(tmp_path / "data", settings, certificate)
     gateway = server.first_tenant()

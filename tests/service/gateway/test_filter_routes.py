@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.waiting import until
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
@@ -165,3 +165,32 @@ def test_matches_are_refused_when_the_filters_of_a_domain_are_too_long(
     refused = matches(stocks, position)
     assert (refused.status_code, refused.json()["limit"]) == (422, "matches_filter_characters")
     assert "have 18 characters" in refused.json()["detail"]
+
+
+def test_a_tenant_whose_backtest_is_being_added_stops_no_other(stocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = stocks.other_tenant()
+    other.describe()
+    called, go_on = threading.Event(), threading.Event()
+    catalogue = stocks.context.catalogue
+    add_job = catalogue.add_job
+
+    def blocking(kind: str, tenant: str, *given: Any) -> Any:
+        if tenant == stocks.name:
+            called.set()
+            assert go_on.wait(LAST_RESORT_SECONDS)
+        return add_job(kind, tenant, *given)
+
+    def backtest(gateway: Any) -> int:
+        with gateway.client_of(gateway.token) as client:
+            return int(client.post("/v1/filters:backtest", json={"domain": "stocks", "filter": "TRUE"}).status_code)
+
+    monkeypatch.setattr(catalogue, "add_job", blocking)
+    with ThreadPoolExecutor(1) as threads:
+        blocked = threads.submit(backtest, stocks)
+        try:
+            assert called.wait(LAST_RESORT_SECONDS)
+            assert backtest(other) == 202
+            assert not blocked.done()
+        finally:
+            go_on.set()
+        assert blocked.result() == 202

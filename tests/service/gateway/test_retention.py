@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.waiting import until
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.service.data.data_directory import replace_json
 from tidings.service.gateway.gateway_settings import (
@@ -136,6 +139,30 @@ def test_a_history_that_is_to_be_replayed_stays_until_it_is(strict: Gateway) -> 
     replace_json(strict.data.answer(job.id), {"done": True})
     until(lambda: not strict.open_jobs())
     assert strict.context.retention.once() == 4
+
+
+def test_a_history_is_asked_for_while_the_needs_of_others_are_looked_up_and_stays(
+    strict: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one(strict, 4)
+    matched(strict)
+    retention = strict.context.retention
+    looking, go_on = threading.Event(), threading.Event()
+
+    def blocking(wanted: int) -> Iterator[Any]:
+        looking.set()
+        assert go_on.wait(LAST_RESORT_SECONDS)
+        return iter(())
+
+    monkeypatch.setattr(retention, "_waiting", blocking)
+    with ThreadPoolExecutor(1) as threads:
+        removing = threads.submit(retention.once)
+        try:
+            assert looking.wait(LAST_RESORT_SECONDS)
+            strict.subscribe(start={"position": 1}, id="historian")
+        finally:
+            go_on.set()
+        assert removing.result() == 1
 
 
 def test_a_backtest_that_is_under_way_has_its_events(strict: Gateway) -> None:

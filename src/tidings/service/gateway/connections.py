@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import ssl
 from collections import Counter
+from collections.abc import Coroutine
 from itertools import chain
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.utils import get_remote_addr
 
 from tidings.service.gateway.gateway_settings import ServiceLimits
 from tidings.service.gateway.problems import Problem, busy
@@ -131,10 +135,14 @@ class GatewayProtocol(HttpToolsProtocol):
         else:
             self._arm()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+    def _forget(self) -> None:
+        """It is closed, and makes no demands any more."""
         self._all.closed(self)
         self._disarm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget()
         if self._writing is not None:
             self._writing.cancel()
         self._let_go()
@@ -307,6 +315,74 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _unsupported_upgrade_warning(self) -> None:
         """Logs nothing: a client could fill the log."""
+
+
+class TlsGatewayProtocol(GatewayProtocol):
+    """The same over TLS. A connection counts, and its time runs, from before its handshake, which may never end."""
+
+    def __init__(self, config: GatewayConfig, *given: Any, **named: Any) -> None:
+        super().__init__(config, *given, **named)
+        assert config.tls is not None
+        self._tls = config.tls
+        self._early: list[bytes] | None = []  # what came before the end of the handshake was noted; None: it was
+        self._shaking: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        address = get_remote_addr(transport)
+        if self._all.opened(self, address[0] if address else "") is not None:
+            transport.abort()  # nobody could read the reason before the handshake
+            return
+        self._arm()
+        seconds = self._limits.head_seconds
+        begun = self.loop.start_tls(transport, self, self._tls, server_side=True, ssl_handshake_timeout=seconds)
+        # Its first step now: what the client has sent would be read here by the time that a task takes it.
+        waiting: asyncio.Future[Any] = begun.send(None)
+        self._shaking = self.loop.create_task(self._shake_hands(transport, begun, waiting))
+
+    async def _shake_hands(
+        self, transport: asyncio.Transport, begun: Coroutine[Any, Any, Any], waiting: asyncio.Future[Any]
+    ) -> None:
+        await asyncio.wait([waiting])
+        secured: asyncio.Transport | None = None
+        try:
+            begun.send(None)
+        except StopIteration as end:
+            secured = end.value
+        except OSError:  # no TLS, too late, or gone
+            secured = None
+        if secured is None or secured.is_closing() or self._early is None:
+            self._forget()
+            transport.abort()
+            return
+        HttpToolsProtocol.connection_made(self, secured)  # it is counted already
+        early, self._early = self._early, None
+        for data in early:
+            self.data_received(data)
+
+    def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early.append(data)
+        else:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._early = None
+        super().connection_lost(exc)
+
+
+class GatewayConfig(uvicorn.Config):
+    """uvicorn's configuration, for these protocols."""
+
+    def __init__(self, app: Any, **named: Any) -> None:
+        super().__init__(app, http=GatewayProtocol, **named)
+        self.tls: ssl.SSLContext | None = None
+
+    def load(self) -> None:
+        super().load()
+        if self.ssl is not None:  # which uvicorn would begin before it has the protocol know of a connection
+            self.tls, self.ssl = self.ssl, None
+            self.http_protocol_class = TlsGatewayProtocol
 
 
 def _written(problem: Problem) -> bytes:

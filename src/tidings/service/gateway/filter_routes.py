@@ -70,7 +70,7 @@ async def backtest(request: Request) -> Response:
         raise invalid("the end is before the beginning", "/to")
     if body.compare is not None:
         wanted["against"] = await _filter_of(context, tenant, body.compare, known.row.name)
-    async with context.adding_jobs:
+    async with context.adding_jobs(tenant):
         context.use.note(tenant, "backtests", await context.ask(backtests_under_way, context, tenant))
         context.use.expect_below(tenant, "backtests")
         job = await context.ask(context.catalogue.add_job, BACKTEST, tenant, wanted)

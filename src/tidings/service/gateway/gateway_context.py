@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
@@ -73,7 +74,7 @@ class Context:
             stores, self.subscriptions, self.domains, self.watch, self.webhooks, self.retention, self.use
         )
         self.upkeep = SubscriptionUpkeep(stores, self.subscribing, self.mailboxes, self.lag, self.log_end, self.use)
-        self.adding_jobs = asyncio.Lock()  # so that no tenant gets one more than is counted
+        self._adding_jobs: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by tenant
         self.use.measure("waiting_bytes", self.lag.waiting_bytes)
         self.use.measure("shared_waiting_bytes", self.lag.shared_waiting_bytes)
         self.use.measure("webhooks_at_once", self.webhooks.under_way)
@@ -84,6 +85,10 @@ class Context:
     async def ask(self, work: Callable[..., T], *values: Any) -> T:
         """Calls a function that uses a store, in a thread."""
         return await self.stores.storing.run(work, *values)
+
+    def adding_jobs(self, tenant: str) -> asyncio.Lock:
+        """A lock to hold while a job of a tenant is counted and added, so that it gets no more than its quota."""
+        return self._adding_jobs.setdefault(tenant, asyncio.Lock())
 
     async def compute(self, work: Callable[..., T], *values: Any) -> T:
         """Calls a function that may take long, in a thread; one of a tenant at a time."""

@@ -25,7 +25,7 @@ from tidings.errors import TidingsError
 from tidings.service.data.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.data.private_files import be_private
 from tidings.service.gateway.app import create_app
-from tidings.service.gateway.connections import GatewayProtocol
+from tidings.service.gateway.connections import GatewayConfig
 from tidings.service.gateway.gateway_context import Context
 from tidings.service.gateway.gateway_settings import LOOPBACK_HOSTS, Settings, read_limits, read_quotas
 from tidings.service.gateway.security import check_bind
@@ -144,12 +144,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A gateway always has a token: it creates the first one itself.
         check_bind(given.host, tls=bool(given.certificate and given.key), token=True)
         app = create_app(DataDirectory(given.data), with_descriptors(settings_of(given)))
-        config = uvicorn.Config(
+        config = GatewayConfig(
             app,
             host=given.host,
             port=given.port,
             loop="uvloop" if sys.platform != "win32" else "asyncio",
-            http=GatewayProtocol,
             ws="none",
             lifespan="on",
             access_log=False,

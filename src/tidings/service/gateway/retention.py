@@ -84,18 +84,20 @@ class Retention:
 
     def once(self) -> int:
         """Removes what can be removed; returns the position at which the log begins now."""
-        with self.lock:
-            wanted = self._log.kept_from(max_age=self._limits.max_age, max_bytes=self._limits.max_bytes)
-            start = self._log.start
-            matched = list(self._matched())
-            if wanted <= start:
-                self.held_by, self.held_bytes, self.given_up = None, {}, []
-                return start
-            needs = [*matched, *self._asked_for(), *self._redriven(), *self._waiting(wanted)]
-            needs = self._within_bounds([need for need in needs if need.position < wanted], wanted)
-            self.held_by = min(needs, key=lambda need: need.position, default=None)
-            first = wanted if self.held_by is None else self.held_by.position
-            kept = self._log.retain(from_position=max(start, first))
+        wanted = self._log.kept_from(max_age=self._limits.max_age, max_bytes=self._limits.max_bytes)
+        start = self._log.start
+        matched = list(self._matched())
+        if wanted <= start:
+            self.held_by, self.held_bytes, self.given_up = None, {}, []
+            return start
+        asked = list(self._asked_for())
+        needs = [*matched, *asked, *self._redriven(), *self._waiting(wanted)]
+        needs = self._within_bounds([need for need in needs if need.position < wanted], wanted)
+        self.held_by = min(needs, key=lambda need: need.position, default=None)
+        first = wanted if self.held_by is None else self.held_by.position
+        with self.lock:  # for this alone: what is above takes long where many stay away
+            since = [need.position for need in self._asked_for() if need not in asked]
+            kept = self._log.retain(from_position=max(start, min([first, *since])))
         if kept > start:
             _logger.info("the log begins at position %d now, and began at %d", kept, start)
         return kept
