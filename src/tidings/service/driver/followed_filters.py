@@ -155,11 +155,6 @@ class FollowedFilters(ABC):
 
     # ------------------------------------------------------------------ where rows are held
 
-    @property
-    @abstractmethod
-    def version(self) -> int:
-        """The number of the current version."""
-
     @abstractmethod
     def _begin(self) -> None:
         """Called before rows are compared with the catalogue."""
@@ -237,12 +232,7 @@ class MemberFilters(FollowedFilters):
     def __init__(self, files: DomainFiles, catalogue: Catalogue) -> None:
         super().__init__(files, catalogue)
         self._rows: dict[int, str] = {}
-        self._changes = 0
         self._is_changed = True
-
-    @property
-    def version(self) -> int:
-        return self._changes
 
     def member(self) -> SharedMember:
         assert self.domain is not None
@@ -274,7 +264,6 @@ class MemberFilters(FollowedFilters):
         self._rows |= {row.number: row.filter for row in rows}
         for number in remove:
             del self._rows[number]
-        self._changes += 1
         self._is_changed = True
 
     def _covered(self, revision: int) -> None:
