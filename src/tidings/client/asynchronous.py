@@ -20,8 +20,8 @@ from tidings.client.calls import (
     EventFields,
     NewSubscriptionOptions,
     SubscriptionOptions,
-    SubscriptionPatch,
     SubscriptionQuery,
+    SubscriptionUpdate,
 )
 from tidings.client.connection_settings import ConnectionSettings, Retries
 from tidings.client.flows import Flow, Flows, Give, LostResponse, Open, Read, SendCall, Sleep, Step
@@ -109,7 +109,7 @@ class AsyncClient:
     def subscriptions(self, **wanted: Unpack[SubscriptionQuery]) -> AsyncIterator[responses.SubscriptionState]:
         return self._each(self._flows.subscriptions(**wanted))
 
-    async def change(self, id: str, **changes: Unpack[SubscriptionPatch]) -> responses.SubscriptionState:
+    async def change(self, id: str, **changes: Unpack[SubscriptionUpdate]) -> responses.SubscriptionState:
         return await self._run(self._flows.ask(calls.change(id, **changes)))
 
     async def pause(self, id: str) -> responses.SubscriptionState:

@@ -72,7 +72,7 @@ class NewSubscriptionOptions(SubscriptionOptions, total=False):
     start: Start  # where in the past to begin, by default "latest"
 
 
-class SubscriptionPatch(TypedDict, total=False):
+class SubscriptionUpdate(TypedDict, total=False):
     """What of a subscription to change; what is not given stays."""
 
     filter: str | None
@@ -273,8 +273,8 @@ def subscription(id: str) -> ServiceCall[responses.SubscriptionState]:
     return ServiceCall("GET", _subscription(id), responses.read_subscription)
 
 
-def change(id: str, **changes: Unpack[SubscriptionPatch]) -> ServiceCall[responses.SubscriptionState]:
-    check_names(changes, SubscriptionPatch)
+def change(id: str, **changes: Unpack[SubscriptionUpdate]) -> ServiceCall[responses.SubscriptionState]:
+    check_names(changes, SubscriptionUpdate)
     given = {name: changes.get(name) for name in ("filter", "paused", "labels", "select")}
     patch: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if (mode := changes.get("mode")) is not None:

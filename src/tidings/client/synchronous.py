@@ -20,8 +20,8 @@ from tidings.client.calls import (
     EventFields,
     NewSubscriptionOptions,
     SubscriptionOptions,
-    SubscriptionPatch,
     SubscriptionQuery,
+    SubscriptionUpdate,
 )
 from tidings.client.connection_settings import ConnectionSettings, Retries
 from tidings.client.flows import Flow, Flows, Give, LostResponse, Open, Read, SendCall, Sleep, Step
@@ -132,7 +132,7 @@ class Client:
         """Yields subscriptions, page by page, by `domain`, `label` ("key" or "key=value"), `search` and `state`."""
         return self._each(self._flows.subscriptions(**wanted))
 
-    def change(self, id: str, **changes: Unpack[SubscriptionPatch]) -> responses.SubscriptionState:
+    def change(self, id: str, **changes: Unpack[SubscriptionUpdate]) -> responses.SubscriptionState:
         """Change what is given and keep the rest.
 
         Options: `filter`, `mode` with `url` and `secret`, `paused`, `select`, `labels` and `expires`. A label of None
