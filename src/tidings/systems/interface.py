@@ -262,6 +262,11 @@ def keys_at(channel: int, positions: Numbers) -> Numbers:
     return positions | np.int64(channel << POSITION_BITS)
 
 
+def alike_keys(channel: int, count: int) -> Numbers:
+    """Returns so many times the first key of a channel: what is held, or looked for, at one place."""
+    return np.full(count, channel << POSITION_BITS, np.int64)
+
+
 def channels_of(keys: Numbers) -> Numbers:
     return keys >> np.int64(POSITION_BITS)
 

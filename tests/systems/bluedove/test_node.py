@@ -15,10 +15,10 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.types import DOUBLE
 from tidings.simulator.world import Network, World
 from tidings.systems.bluedove.laws import OneOwner, Tiles, placed_at_rest
-from tidings.systems.bluedove.matcher_node import MatcherSettings
 from tidings.systems.bluedove.messages import Copy, CopyPlaced, Handover, LoadReport, Match, TableNews
 from tidings.systems.bluedove.node import BlueDoveNode, BlueDoveSettings
 from tidings.systems.bluedove.placement import undivided
+from tidings.systems.bluedove.segment_node import MatcherSettings
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
 from tidings.systems.overlay import MemoryLog
 from tidings.systems.protocols.content import Content

@@ -16,9 +16,10 @@ from tidings.systems.geometry.line_positions import LineCells
 from tidings.systems.geometry.node_ring import Arc, Ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.bugs import CountsEverything
+from tidings.systems.opchord.list_keeper import OPChordSettings
 from tidings.systems.opchord.lists import Conjunction, Lists
 from tidings.systems.opchord.messages import Collected
-from tidings.systems.opchord.node import OPChordNode, OPChordSettings
+from tidings.systems.opchord.node import OPChordNode
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Event
 from tidings.systems.protocols.ring import ChordSettings, Notify

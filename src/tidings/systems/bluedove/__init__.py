@@ -9,7 +9,8 @@ M. Li, F. Ye, M. Kim, H. Chen and H. Lei, "A Scalable and Elastic Publish/Subscr
 placement      segments, groups of them, who owns them, and the candidate that an event goes to;
                a matcher joins or leaves
 segment_table  the segments as nodes share them
-matcher_node   a matcher: sets of subscriptions, and segments that change hands
+segment_node   a node with segments: sets of subscriptions, and segments that change hands
+matcher_node   the same, with queues of events that it matches
 node           a dispatcher, a matcher, or both
 messages       what the nodes say to each other
 laws, bugs     what must hold, and nodes that break it

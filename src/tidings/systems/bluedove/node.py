@@ -21,7 +21,7 @@ import numpy as np
 from tidings.errors import DomainError, SubscriptionError
 from tidings.model.domain import path_text
 from tidings.systems.bluedove import placement
-from tidings.systems.bluedove.matcher_node import MatcherNode, MatcherSettings
+from tidings.systems.bluedove.matcher_node import MatcherNode
 from tidings.systems.bluedove.messages import (
     MESSAGES,
     Admit,
@@ -41,6 +41,7 @@ from tidings.systems.bluedove.messages import (
     TableNews,
 )
 from tidings.systems.bluedove.placement import Load, Policy, costs_of
+from tidings.systems.bluedove.segment_node import MatcherSettings
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
 from tidings.systems.geometry.line_positions import has_places
 from tidings.systems.overlay import MemoryLog, Overlay, PublicationLog, Start

@@ -52,6 +52,7 @@ from tidings.systems.interface import (
     Placed,
     PlacementError,
     Routed,
+    alike_keys,
     channels_of,
     keys_at,
     listed,
@@ -169,7 +170,7 @@ def place(filters: FilterTable, view: View) -> Placed:
 
 
 def _at(rows: Numbers, channel: int) -> tuple[Numbers, Numbers]:
-    return rows, np.full(len(rows), keys_at(channel, np.zeros(1, np.int64))[0])
+    return rows, alike_keys(channel, len(rows))
 
 
 Span = tuple[int, int]  # the first place and the last

@@ -33,6 +33,7 @@ from tidings.systems.interface import (
     Numbers,
     Placed,
     Routed,
+    alike_keys,
     channels_of,
     keys_at,
     placed_of,
@@ -133,13 +134,13 @@ def place(filters: FilterTable, view: View) -> Placed:
         unkeyed[boxes] = False
         parts.append((boxes, keys_at(channel, positions)))
     alone = np.flatnonzero(unkeyed)
-    parts.append((alone, np.full(len(alone), keys_at(view.catch_all, np.zeros(1, np.int64))[0])))
+    parts.append((alone, alike_keys(view.catch_all, len(alone))))
     return placed_of(parts, filters.box_filter)
 
 
 def route(events: EventBatch, view: View) -> Routed:
     keys = [keys_at(channel, positions) for channel, positions in enumerate(view.positions(events))]
-    keys.append(np.full(events.count, keys_at(view.catch_all, np.zeros(1, np.int64))[0]))
+    keys.append(alike_keys(view.catch_all, events.count))
     return routed_of(events.count, keys)
 
 

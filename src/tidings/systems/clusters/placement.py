@@ -54,6 +54,7 @@ from tidings.systems.interface import (
     Placed,
     PlacementError,
     Routed,
+    alike_keys,
     channels_of,
     keys_at,
     listed,
@@ -194,13 +195,13 @@ def place(filters: FilterTable, view: View) -> Placed:
     box, cluster = view.tree.intersecting(lows[inside], highs[inside])
     rows, cluster = distinct_pairs(filters.box_filter[inside].astype(np.int64)[box], cluster)
     alone = np.flatnonzero(outside)
-    everywhere = np.full(len(alone), keys_at(1, np.zeros(1, np.int64))[0])
+    everywhere = alike_keys(1, len(alone))
     return placed_of([(rows, keys_at(0, cluster)), (alone, everywhere)])
 
 
 def route(events: EventBatch, view: View) -> Routed:
     event, cluster = smallest(points_of(events, view), view)
-    everywhere = routed_of(events.count, [np.full(events.count, keys_at(1, np.zeros(1, np.int64))[0])])
+    everywhere = routed_of(events.count, [alike_keys(1, events.count)])
     rows = np.concatenate([event, everywhere.events])
     keys = np.concatenate([keys_at(0, cluster), everywhere.keys])
     order = np.argsort(rows, kind="stable")

@@ -45,6 +45,7 @@ from tidings.systems.interface import (
     Numbers,
     Placed,
     Routed,
+    alike_keys,
     channels_of,
     keys_at,
     placed_of,
@@ -137,7 +138,7 @@ def place(filters: FilterTable, view: View) -> Placed:
         rows, positions = _digests(filters, chosen == number, [held[path] for path in index], view.seed(number))
         parts.append((rows, keys_at(number, positions)))
     alone = np.flatnonzero(chosen == view.catch_all)
-    parts.append((alone, np.full(len(alone), keys_at(view.catch_all, np.zeros(1, np.int64))[0])))
+    parts.append((alone, alike_keys(view.catch_all, len(alone))))
     return placed_of(parts)
 
 
@@ -149,7 +150,7 @@ def route(events: EventBatch, view: View) -> Routed:
         for path in paths:
             digests = _extended(digests, hash_numbers(numbers[path], 0))
         keys.append(keys_at(index, _positions(digests)))
-    keys.append(np.full(events.count, keys_at(view.catch_all, np.zeros(1, np.int64))[0]))
+    keys.append(alike_keys(view.catch_all, events.count))
     return routed_of(events.count, keys)
 
 

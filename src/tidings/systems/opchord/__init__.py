@@ -6,8 +6,9 @@ other, instead of a list for each value in it.
 P. Triantafillou and I. Aekaterinidis, "Content-based Publish-Subscribe Over Structured P2P Networks", DEBS 2004.
 
 placement   the order of each attribute's values, and arcs on the ring
+list_keeper a member of the ring that keeps lists: walks, copies, handing over
 lists       where a ring keeps one subscription's lists, by Chord's or OPChord's View
-node        a member of the ring that keeps lists, and has subscribers and publishers
+node        the same, with subscribers and publishers
 messages    what the nodes say to each other
 laws, bugs  what must hold, and nodes that break it
 """

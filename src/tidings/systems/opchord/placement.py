@@ -49,6 +49,7 @@ from tidings.systems.interface import (
     Numbers,
     Placed,
     Routed,
+    alike_keys,
     channels_of,
     keys_at,
     placed_of,
@@ -263,7 +264,7 @@ def place(filters: FilterTable, view: View) -> Placed:
             boxes, holders = distinct_pairs(boxes, holders)  # intervals of one box may share a node
         parts.append((boxes, keys_at(channel, holders)))
     alone = np.flatnonzero(unkeyed)
-    parts.append((alone, np.full(len(alone), keys_at(view.catch_all, np.zeros(1, np.int64))[0])))
+    parts.append((alone, alike_keys(view.catch_all, len(alone))))
     return placed_of(parts, filters.box_filter)
 
 
@@ -278,5 +279,5 @@ def _holders(arcs: Arcs, path: Path, view: View) -> tuple[Numbers, Numbers]:
 
 def route(events: EventBatch, view: View) -> Routed:
     keys = [keys_at(channel, view.ring.owners(at)) for channel, at in enumerate(view.positions(events))]
-    keys.append(np.full(events.count, keys_at(view.catch_all, np.zeros(1, np.int64))[0]))
+    keys.append(alike_keys(view.catch_all, events.count))
     return routed_of(events.count, keys)

@@ -38,6 +38,7 @@ from tidings.systems.interface import (
     Numbers,
     Placed,
     Routed,
+    alike_keys,
     channels_of,
     keys_at,
     placed_of,
@@ -134,14 +135,14 @@ class View:
 def place(filters: FilterTable, view: View) -> Placed:
     chosen = _chosen(filters, [_least(asked, view.numbers, view.rates) for asked in _asked(filters)])
     held, alone = np.flatnonzero(chosen >= 0), np.flatnonzero(chosen == EVERYWHERE)
-    everywhere = np.full(len(alone), keys_at(_CATCH_ALL, np.zeros(1, np.int64))[0])
+    everywhere = alike_keys(_CATCH_ALL, len(alone))
     return placed_of([(held, keys_at(_GROUPS, chosen[held])), (alone, everywhere)])
 
 
 def route(events: EventBatch, view: View) -> Routed:
     rows, groups = _offered(events, view.offers)
     events_of = np.concatenate([rows, np.arange(events.count)])
-    everywhere = np.full(events.count, keys_at(_CATCH_ALL, np.zeros(1, np.int64))[0])
+    everywhere = alike_keys(_CATCH_ALL, events.count)
     keys = np.concatenate([keys_at(_GROUPS, groups), everywhere])
     order = np.argsort(events_of, kind="stable")
     return Routed(events_of[order], keys[order])
