@@ -68,8 +68,15 @@ class ProblemBody(BaseModel):
 
 
 _BODIES: tuple[type[BaseModel], ...] = (
-    AckBody, BacktestBody, DomainBody, FilterTestBody, ProblemBody, RedriveBody, SubscriptionBody, SubscriptionPatch,
-)  # fmt: skip
+    AckBody,
+    BacktestBody,
+    DomainBody,
+    FilterTestBody,
+    ProblemBody,
+    RedriveBody,
+    SubscriptionBody,
+    SubscriptionPatch,
+)
 _EVENT: dict[str, Any] = {"type": "object"}
 _TEXT: dict[str, Any] = {"type": "string"}
 _CLOUD_EVENT = {
