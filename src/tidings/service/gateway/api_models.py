@@ -341,9 +341,7 @@ class SubscriptionBody(Body):
     def changes(self, row: SubscriptionRow | None = None) -> SubscriptionChanges:
         """What the catalogue keeps, apart from filter and delivery."""
         labels = _merged_labels(self.labels, {})
-        return {
-            "expires": self.expires, "labels": labels, "paused": self.paused, "select": self.select or "document"
-        }  # fmt: skip
+        return {"expires": self.expires, "labels": labels, "paused": self.paused, "select": self.select or "document"}
 
 
 class SubscriptionPatch(Body):
@@ -384,9 +382,7 @@ class AckBody(Body):
 
 
 class RedriveBody(Body):
-    positions: (
-        Annotated[list[Position], Said("positions are a list of integers; leave them out for all")] | None
-    ) = None  # fmt: skip
+    positions: Annotated[list[Position], Said("positions are a list of integers; leave them out for all")] | None = None
 
 
 class FilterTestBody(Body):

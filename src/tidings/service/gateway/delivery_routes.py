@@ -50,8 +50,7 @@ async def notifications(
     "/{id}/ack",
     summary="Acknowledge all up to a cursor",
     status_code=204,
-    openapi_extra=openapi.body(AckBody),
-    responses=openapi.responses(409, 413, 415),
+    **openapi.takes(AckBody, 409),
 )
 async def acknowledged(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
@@ -96,12 +95,7 @@ async def dead_letters(
     return Response(f'{{"dead_letters":[{shown}],"next":{next_}}}', media_type="application/json")
 
 
-@routes.post(
-    "/{id}/dead-letters:redrive",
-    summary="Try to deliver dead letters again",
-    openapi_extra=openapi.body(RedriveBody),
-    responses=openapi.responses(413, 415),
-)
+@routes.post("/{id}/dead-letters:redrive", summary="Try to deliver dead letters again", **openapi.takes(RedriveBody))
 async def redrive(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
     body = await context.read(request, tenant, RedriveBody)

@@ -37,8 +37,7 @@ async def found(request: Request, domain: str) -> Response:
 @routes.put(
     "/{domain}",
     summary="Describe a domain, or confirm one that was inferred",
-    openapi_extra=openapi.body(DomainBody),
-    responses=openapi.responses(409, 413, 415, _201="Created", _200="Replaced"),
+    **openapi.takes(DomainBody, 409, _201="Created", _200="Replaced"),
 )
 async def put(request: Request, domain: str) -> Response:
     context, tenant = await caller(request)
@@ -70,8 +69,7 @@ async def deleted(request: Request, domain: str) -> Response:
     "/{domain}/events",
     summary="Publish events",
     tags=["events"],
-    openapi_extra=openapi.events_body(),
-    responses=openapi.responses(409, 413, 415, 429, _200="The positions of the events, which are on the disk"),
+    **openapi.takes_events(409, _200="The positions of the events, which are on the disk"),
 )
 async def publish(request: Request, domain: str) -> Response:
     context, tenant = await caller(request)

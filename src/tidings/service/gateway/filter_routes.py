@@ -32,12 +32,7 @@ NEAR = 5  # subscriptions that nearly matched, as reported with an event
 routes = APIRouter(prefix="/v1", tags=["filters"])
 
 
-@routes.post(
-    "/filters:test",
-    summary="What a filter makes of one event, and why",
-    openapi_extra=openapi.body(FilterTestBody),
-    responses=openapi.responses(413, 415),
-)
+@routes.post("/filters:test", summary="What a filter makes of one event, and why", **openapi.takes(FilterTestBody))
 async def test(request: Request) -> Response:
     context, tenant = await caller(request)
     body = await context.read(request, tenant, FilterTestBody)
@@ -54,8 +49,7 @@ async def test(request: Request) -> Response:
 @routes.post(
     "/filters:backtest",
     summary="What a filter would have delivered in the past, on Spark",
-    openapi_extra=openapi.body(BacktestBody),
-    responses=openapi.responses(413, 415, _200="The result", _202="Under way: ask at Location"),
+    **openapi.takes(BacktestBody, _200="The result", _202="Under way: ask at Location"),
 )
 async def backtest(request: Request) -> Response:
     context, tenant = await caller(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -47,7 +47,8 @@ class Metrics:
 
     def __init__(self, use: TenantUse, connections: Connections, lag: Lag, log_end: LogEnd) -> None:
         self.registry = CollectorRegistry()
-        for collector in (_Tenants(use), _Open(connections), _Driver(lag, log_end)):
+        self._busiest = Busiest()
+        for collector in (_Tenants(use), _Open(connections), _Driver(lag, log_end), _Top(self._busiest)):
             self.registry.register(collector)
         counter = self._counter
         self._events = counter("tidings_events_published", "Events appended, those seen before included")
@@ -62,7 +63,6 @@ class Metrics:
         )
         self.streams = Gauge("tidings_streams", "Open streams", registry=self.registry)
         self.polls = Gauge("tidings_polls", "Long polls that wait", registry=self.registry)
-        self._busiest = Busiest()
         self._by_status = {status: self._requests.labels(f"{status}xx") for status in range(1, 6)}
 
     def _counter(self, name: str, help: str, *labels: str) -> Counter:
@@ -91,16 +91,7 @@ class Metrics:
         self._dead.inc(count)
 
     def text(self) -> bytes:
-        top = GaugeMetricFamily(
-            "tidings_top_subscription_notifications",
-            f"Notifications handed over since the start, of the {TOP} busiest subscriptions (approximate)",
-            labels=["subscription"],
-        )
-        for name, count in self._busiest.top(TOP):
-            top.add_metric([name], count)
-        registry = CollectorRegistry()
-        registry.register(_Given([top]))
-        return generate_latest(self.registry) + generate_latest(registry)
+        return generate_latest(self.registry)
 
 
 class LogEnd:
@@ -111,22 +102,35 @@ class LogEnd:
         self.position = 0
 
 
-class _Given(Collector):
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = list(metrics)
+class _Collector(Collector):
+    """Collects metrics from others when they are asked for."""
+
+    def describe(self) -> list[Metric]:
+        return []  # or they would be collected when it is registered
+
+
+class _Top(_Collector):
+    """Notifications of the busiest subscriptions."""
+
+    def __init__(self, busiest: Busiest) -> None:
+        self._busiest = busiest
 
     def collect(self) -> Iterator[Metric]:
-        return iter(self._metrics)
+        top = GaugeMetricFamily(
+            "tidings_top_subscription_notifications",
+            f"Notifications handed over since the start, of the {TOP} busiest subscriptions (approximate)",
+            labels=["subscription"],
+        )
+        for name, count in self._busiest.top(TOP):
+            top.add_metric([name], count)
+        yield top
 
 
-class _Tenants(Collector):
+class _Tenants(_Collector):
     """What tenants use, their quotas, and how often they were refused."""
 
     def __init__(self, use: TenantUse) -> None:
         self._use = use
-
-    def describe(self) -> list[Metric]:
-        return []
 
     def collect(self) -> Iterator[Metric]:
         labels = ["tenant", "quota"]
@@ -144,14 +148,11 @@ class _Tenants(Collector):
         yield from (used, limit, refused)
 
 
-class _Open(Collector):
+class _Open(_Collector):
     """Open connections, and those that were refused or closed for others."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-
-    def describe(self) -> list[Metric]:
-        return []
 
     def collect(self) -> Iterator[Metric]:
         connections = self._connections
@@ -167,7 +168,7 @@ class _Open(Collector):
         yield refused
 
 
-class _Driver(Collector):
+class _Driver(_Collector):
     """What the driver reports of its domains."""
 
     _FIELDS = (
@@ -188,9 +189,6 @@ class _Driver(Collector):
     def __init__(self, lag: Lag, log_end: LogEnd) -> None:
         self._lag = lag
         self._log_end = log_end
-
-    def describe(self) -> list[Metric]:
-        return []
 
     def collect(self) -> Iterator[Metric]:
         up = 1 if self._lag.driver == "running" else 0

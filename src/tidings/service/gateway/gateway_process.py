@@ -130,8 +130,10 @@ def with_descriptors(settings: Settings) -> Settings:
         return settings
     logging.getLogger(__name__).warning(
         "max_connections is %d, not %d: this process may have %d open files (ulimit -n)",
-        room, service.max_connections, hard,
-    )  # fmt: skip
+        room,
+        service.max_connections,
+        hard,
+    )
     service = replace(service, max_connections=room)
     return replace(settings, quotas=replace(settings.quotas, service=service))
 

@@ -26,9 +26,7 @@ _Mark: TypeAlias = tuple[tuple[int, int, int], ...]
 class MailboxWatch:
     """Belongs to the event loop; the mailboxes are read in threads."""
 
-    def __init__(
-        self, data: DataDirectory, mailboxes: Mailboxes, poll_seconds: float, threads: FairThreads
-    ) -> None:  # fmt: skip
+    def __init__(self, data: DataDirectory, mailboxes: Mailboxes, poll_seconds: float, threads: FairThreads) -> None:
         self._data = data
         self._mailboxes = mailboxes
         self._seconds = poll_seconds

@@ -5,6 +5,7 @@ Bodies are described by the models that read them (`api_models`); those of publi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -67,8 +68,15 @@ class ProblemBody(BaseModel):
 
 
 _BODIES: tuple[type[BaseModel], ...] = (
-    AckBody, BacktestBody, DomainBody, FilterTestBody, ProblemBody, RedriveBody, SubscriptionBody, SubscriptionPatch,
-)  # fmt: skip
+    AckBody,
+    BacktestBody,
+    DomainBody,
+    FilterTestBody,
+    ProblemBody,
+    RedriveBody,
+    SubscriptionBody,
+    SubscriptionPatch,
+)
 _EVENT: dict[str, Any] = {"type": "object"}
 _TEXT: dict[str, Any] = {"type": "string"}
 _CLOUD_EVENT = {
@@ -100,14 +108,22 @@ class DocumentedApp(FastAPI):
         return self.openapi_schema
 
 
-def body(model: type[BaseModel], *media_types: str) -> dict[str, Any]:
-    """Returns the part of an operation that describes its body."""
-    content = {media_type: {"schema": _schema(model)} for media_type in media_types or (PLAIN,)}
-    return {"requestBody": {"required": True, "content": content}}
+def takes(
+    model: type[BaseModel], *statuses: int, media_types: Sequence[str] = (PLAIN,), **described: str
+) -> dict[str, Any]:
+    """Returns the parts of an operation that describe its body and its responses."""
+    content = {media_type: {"schema": _schema(model)} for media_type in media_types}
+    return _operation(content, statuses, described)
 
 
-def events_body() -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": _EVENTS}}
+def takes_events(*statuses: int, **described: str) -> dict[str, Any]:
+    """Returns the same for an operation that publishes."""
+    return _operation(_EVENTS, statuses, described)
+
+
+def _operation(content: dict[str, Any], statuses: Sequence[int], described: dict[str, str]) -> dict[str, Any]:
+    body = {"requestBody": {"required": True, "content": content}}
+    return {"openapi_extra": body, "responses": responses(*statuses, 413, 415, **described)}
 
 
 def responses(*statuses: int, **described: str) -> dict[int | str, dict[str, Any]]:

@@ -371,8 +371,11 @@ def _too_large(max_bytes: int) -> Problem:
 
 def _too_slow(size: int, limits: ServiceLimits) -> Problem:
     return Problem(
-        408, "timeout",
+        408,
+        "timeout",
         f"the body is too slow: {size:,} bytes came. It has {limits.body_seconds:g} seconds, and more while it "
         f"comes at {limits.min_bytes_per_second:,} bytes a second; send it again, or less at a time",
-        headers={"Connection": "close", "Retry-After": "1"}, limit="body_seconds", value=limits.body_seconds,
-    )  # fmt: skip
+        headers={"Connection": "close", "Retry-After": "1"},
+        limit="body_seconds",
+        value=limits.body_seconds,
+    )

@@ -132,8 +132,11 @@ class Retention:
             _logger.error(
                 "log: the events from position %d on are not kept any longer though %s: too much of the log, or for "
                 "too long, was held for the tenant %s, one of %d that are not waited for",
-                need.position, need.who, need.tenant, len(self.given_up),
-            )  # fmt: skip
+                need.position,
+                need.who,
+                need.tenant,
+                len(self.given_up),
+            )
         for need in self.given_up:
             if need.give_up is not None:
                 need.give_up(min(floors[need.tenant], first_met))

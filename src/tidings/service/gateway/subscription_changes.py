@@ -224,8 +224,12 @@ class Subscribing:
         """Returns what changes with a delivery; a secret stays unless another is given."""
         secret = (delivery.secret or row.secret or new_secret()) if delivery.mode == "webhook" else None
         changes: SubscriptionChanges = {
-            "delivery": delivery.mode, "url": delivery.url, "secret": secret, "disabled": None, "suspended": None
-        }  # fmt: skip
+            "delivery": delivery.mode,
+            "url": delivery.url,
+            "secret": secret,
+            "disabled": None,
+            "suspended": None,
+        }
         if secret != row.secret:  # the one before signs too for a while, unless it is no webhook any more
             kept = row.secret if secret is not None else None
             until = _now() + round(self._settings.webhooks.overlap_seconds * 1e6)

@@ -27,8 +27,7 @@ routes = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
     "",
     summary="Subscribe",
     status_code=201,
-    openapi_extra=openapi.body(SubscriptionBody),
-    responses=openapi.responses(409, 413, 415, _201="It gets every event that is published from now on"),
+    **openapi.takes(SubscriptionBody, 409, _201="It gets every event that is published from now on"),
 )
 async def create(request: Request) -> Response:
     context, tenant = await caller(request)
@@ -72,8 +71,7 @@ async def found(request: Request, id: str) -> Response:
 @routes.put(
     "/{id}",
     summary="Subscribe under an id, or replace what is there",
-    openapi_extra=openapi.body(SubscriptionBody),
-    responses=openapi.responses(409, 413, 415, _201="Created", _200="Replaced"),
+    **openapi.takes(SubscriptionBody, 409, _201="Created", _200="Replaced"),
 )
 async def put(request: Request, id: str) -> Response:
     context, tenant = await caller(request)
@@ -93,8 +91,7 @@ async def put(request: Request, id: str) -> Response:
 @routes.patch(
     "/{id}",
     summary="Change some of a subscription",
-    openapi_extra=openapi.body(SubscriptionPatch, MERGE_PATCH, "application/json"),
-    responses=openapi.responses(409, 413, 415),
+    **openapi.takes(SubscriptionPatch, 409, media_types=(MERGE_PATCH, "application/json")),
 )
 async def patched(request: Request, id: str) -> Response:
     context, tenant = await caller(request)

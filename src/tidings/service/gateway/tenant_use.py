@@ -94,8 +94,9 @@ class TenantUse:
                 raise busy(
                     f"the service has no room for more {_REFUSALS[name].what} at the moment; try again in a second, or "
                     f"use at most {limit // OWN:,}, which are always there for you",
-                    limit=name, value=limit,
-                )  # fmt: skip
+                    limit=name,
+                    value=limit,
+                )
             self._taken[name] += more
         self._used.setdefault(tenant, Counter())[name] = used + amount
 
