@@ -79,7 +79,7 @@ def test_a_domain_that_the_driver_does_not_name_is_degraded_after_a_while(
     assert health(alone) == ("ok", [])
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "7"])
+@pytest.mark.parametrize("text", ["{", "[]", "7", '{"domains": 7}'])
 def test_a_status_that_cannot_be_read_is_degraded(alone: Gateway, text: str) -> None:
     says(alone)
     alone.data.driver_status.write_text(text)

@@ -218,9 +218,11 @@ class DataDirectory:
     def read_driver_status(self) -> dict[str, Any] | None:
         """Returns the last status of the driver; None before it has written any."""
         status: Any = read_json(self.driver_status)
-        if status is not None and not isinstance(status, dict):
-            raise DataDirectoryError(f"{self.driver_status} is not an object; remove it, and the driver makes it again")
-        return status
+        if status is None:
+            return None
+        if isinstance(status, dict) and isinstance(status.get("domains") or {}, dict):
+            return status
+        raise DataDirectoryError(f"{self.driver_status} is not a status; remove it, and the driver makes it again")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
