@@ -38,10 +38,17 @@ def test_what_cannot_be_matched_is_rejected_with_id_reason_and_position(
     spark: SparkSession, events: DataFrame, placement: Any
 ) -> None:
     rows = [
-        ("good", "price > 4"), ("typo", "price > 4 AND prise < 3"), ("twice", "price > 1"), ("twice", "price > 2"),
-        (None, "price > 1"), ("", "price > 1"), ("none", None), ("garbage", "price >>> )("), ("all", "TRUE"),
+        ("good", "price > 4"),
+        ("typo", "price > 4 AND prise < 3"),
+        ("twice", "price > 1"),
+        ("twice", "price > 2"),
+        (None, "price > 1"),
+        ("", "price > 1"),
+        ("none", None),
+        ("garbage", "price >>> )("),
+        ("all", "TRUE"),
         ("never", "price > 3 AND price < 2"),
-    ]  # fmt: skip
+    ]
     index = pipeline.compile(table(spark, rows), domain=DOMAIN, placement=placement)
     rejects = {(row.id, row.position): row.reason for row in index.rejects.collect()}
     assert {key[0] for key in rejects} == {"typo", "twice", None, "", "none", "garbage"}

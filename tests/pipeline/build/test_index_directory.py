@@ -13,9 +13,15 @@ from tidings.pipeline.job_errors import PipelineError
 
 def manifest(fingerprint: str) -> Manifest:
     return Manifest(
-        fingerprint=fingerprint, domain={}, id_type="bigint", subscriptions=1, rejected=0, elsewhere=0, reads=[["a"]],
+        fingerprint=fingerprint,
+        domain={},
+        id_type="bigint",
+        subscriptions=1,
+        rejected=0,
+        elsewhere=0,
+        reads=[["a"]],
         plan=None,
-    )  # fmt: skip
+    )
 
 
 def publish(directory: IndexDirectory, fingerprint: str, data: bytes = b"shard") -> int:

@@ -94,8 +94,11 @@ class Driver:
         self.log = (folder / "driver.log").open("w+")
         self.process = subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(JOB), master, mode],
-            stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=environment,
+        )
 
     def until(self, word: str) -> str:
         """The first line that begins with a word."""
@@ -156,9 +159,21 @@ def standalone(tmp_path: Path) -> Iterator[Cluster]:
         work = tmp_path / f"worker{number}"
         work.mkdir()
         commands.append(
-            ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
-             "--webui-port", "0", "--work-dir", str(work), url]
-        )  # fmt: skip
+            [
+                "org.apache.spark.deploy.worker.Worker",
+                "--host",
+                "127.0.0.1",
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--webui-port",
+                "0",
+                "--work-dir",
+                str(work),
+                url,
+            ]
+        )
     started = []
     try:
         for number, command in enumerate(commands):

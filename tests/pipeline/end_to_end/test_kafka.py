@@ -58,13 +58,22 @@ def test_every_event_of_a_topic_arrives_once_with_its_matches_in_another(
     events = [{"n": n, "symbol": random.choice(["OIL", "GAS"]), "price": random.choice(prices)} for n in range(400)]
     subscriptions = {i: f"price > {i}" if i % 2 else f"symbol = 'OIL' AND price < {i}" for i in range(60)}
     given = {
-        **kafka, "way": way, "events": f"{way}-events", "matches": f"{way}-matches", "folder": str(tmp_path),
-        "schema": SCHEMA, "subscriptions": list(subscriptions.items()), "parts": [events[:300], events[300:]],
-    }  # fmt: skip
+        **kafka,
+        "way": way,
+        "events": f"{way}-events",
+        "matches": f"{way}-matches",
+        "folder": str(tmp_path),
+        "schema": SCHEMA,
+        "subscriptions": list(subscriptions.items()),
+        "parts": [events[:300], events[300:]],
+    }
     done = subprocess.run(
         [sys.executable, str(HERE / "kafka_round_trip.py"), json.dumps(given)],
-        capture_output=True, text=True, check=False, timeout=LAST_RESORT_SECONDS,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LAST_RESORT_SECONDS,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     expected: dict[int, list[int]] = {event["n"]: [] for event in events}
     domain = Domain("events", [Attribute(name, type_) for name, type_ in SCHEMA.items()])

@@ -101,9 +101,12 @@ def command(path: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """`tidings stream` in a process of its own, which is gone in the end."""
     (path / "domain.toml").write_text(DOMAIN.to_toml())
     options = {
-        "--source": f"log:{path / 'log'}", "--subscriptions": str(path / "index"),
-        "--domain": str(path / "domain.toml"), "--checkpoint": str(path / "checkpoint"), "--master": "local[1]",
-    }  # fmt: skip
+        "--source": f"log:{path / 'log'}",
+        "--subscriptions": str(path / "index"),
+        "--domain": str(path / "domain.toml"),
+        "--checkpoint": str(path / "checkpoint"),
+        "--master": "local[1]",
+    }
     given = [word for pair in options.items() for word in pair]
     process = subprocess.Popen(
         [sys.executable, "-m", "tidings", "stream", *given, *arguments], stderr=subprocess.PIPE, start_new_session=True

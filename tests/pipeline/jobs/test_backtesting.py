@@ -96,9 +96,12 @@ def printed(result: Backtest) -> str:
 
 
 FILTERS: list[tuple[str, str | None]] = [
-    ("price > 4", None), ("price > 4", "price >= 8.5 OR symbol = 'TIN'"), ("TRUE", "price IS NULL"),
-    ("price > 100", "price > 200"), ("time >= '2024-03-08' AND symbol LIKE '%I%'", "symbol IN ('OIL', 'GAS')"),
-]  # fmt: skip
+    ("price > 4", None),
+    ("price > 4", "price >= 8.5 OR symbol = 'TIN'"),
+    ("TRUE", "price IS NULL"),
+    ("price > 100", "price > 200"),
+    ("time >= '2024-03-08' AND symbol LIKE '%I%'", "symbol IN ('OIL', 'GAS')"),
+]
 
 
 @pytest.mark.parametrize(("draft", "existing"), FILTERS)
@@ -184,11 +187,15 @@ def test_real_earthquakes_count_by_nested_times_in_milliseconds_as_the_oracle_sa
 @pytest.mark.parametrize(
     ("column", "unit"),
     [
-        ("time", None), ("to_date(time) AS time", None), ("CAST(time AS timestamp_ntz) AS time", None),
-        ("date_format(time, \"yyyy-MM-dd'T'HH:mm:ss'Z'\") AS time", None), ("unix_seconds(time) AS time", "s"),
-        ("unix_millis(time) AS time", "ms"), ("CAST(unix_seconds(time) AS int) AS time", "s"),
+        ("time", None),
+        ("to_date(time) AS time", None),
+        ("CAST(time AS timestamp_ntz) AS time", None),
+        ("date_format(time, \"yyyy-MM-dd'T'HH:mm:ss'Z'\") AS time", None),
+        ("unix_seconds(time) AS time", "s"),
+        ("unix_millis(time) AS time", "ms"),
+        ("CAST(unix_seconds(time) AS int) AS time", "s"),
     ],
-)  # fmt: skip
+)
 def test_a_time_is_read_from_every_type_that_can_say_one(events: DataFrame, column: str, unit: str | None) -> None:
     told = events.selectExpr("n", column)
     result = backtest(told, "n < 100", time="time", time_unit=unit, bucket="1d", samples=1)
@@ -253,11 +260,16 @@ def test_a_column_may_have_any_name(spark: SparkSession) -> None:
         ("price > 4", {"time": "symbol"}, EventError, "no event has a time in the column 'symbol': its texts are no"),
         ("price > 4", {"time": "time", "time_unit": "days"}, ValueError, "time_unit is 's', 'ms', 'us', not 'days'"),
         ("price > 4", {"bucket": "soon"}, ValueError, "a bucket is a number and a unit, such as .*, not 'soon'"),
-        ("price > 4", {"bucket": "1s"}, PipelineError, "a bucket of 1s divides the time from 2024-03-07 09:00:00.* "
-         "into 223,201, and 10,000 are the most; give a longer one"),
+        (
+            "price > 4",
+            {"bucket": "1s"},
+            PipelineError,
+            "a bucket of 1s divides the time from 2024-03-07 09:00:00.* "
+            "into 223,201, and 10,000 are the most; give a longer one",
+        ),
         ("price > 4", {"samples": 5000}, ValueError, "samples are 0 to 1,000 of each kind, not 5000"),
     ],
-)  # fmt: skip
+)
 def test_errors_say_what_is_wrong_and_what_to_do(
     events: DataFrame, draft: str, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
@@ -386,7 +398,7 @@ def test_the_command_s_errors_say_what_and_where(run: Callable[..., Ran], files:
         (2, ("price > 4", "--events", quotes, "--time-unit", "ms"), "--time-unit is the unit of the column"),
         (2, ("price > 4", "--events", quotes, "--samples", "-1"), "--samples"),
         (2, ("price > 4",), "--events"),
-    ]  # fmt: skip
+    ]
     for status, arguments, message in wrong:
         ran = run(*arguments)
         assert (ran.status, ran.out) == (status, ""), arguments
@@ -400,8 +412,11 @@ def test_the_command_runs_on_its_own_and_draws(files: Path) -> None:
     arguments = ["price > 4", "--events", str(files / "quotes.parquet"), "--picture", str(files / "rate.png")]
     done = subprocess.run(
         [sys.executable, "-m", "tidings", "backtest", *arguments, "--master", "local[1]"],
-        capture_output=True, text=True, check=False, timeout=LAST_RESORT_SECONDS,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LAST_RESORT_SECONDS,
+    )
     assert done.returncode == 0, done.stderr
     assert "price > 4" in done.stdout
     assert (files / "rate.png").read_bytes().startswith(b"\x89PNG")

@@ -43,20 +43,42 @@ STOCKS = Domain(
     [
         Attribute(name, type_)
         for name, type_ in {
-            "symbol": "string", "price": "double", "fee": "decimal(10,2)", "at": "timestamp", "local": "timestamp_ntz",
-            "day": "date", "volume": "bigint", "small": "tinyint", "open": "boolean", "venue.city": "string",
-            "`a b`": "int", "tags": "array<string>", "raw": "binary", "ratio": "float",
+            "symbol": "string",
+            "price": "double",
+            "fee": "decimal(10,2)",
+            "at": "timestamp",
+            "local": "timestamp_ntz",
+            "day": "date",
+            "volume": "bigint",
+            "small": "tinyint",
+            "open": "boolean",
+            "venue.city": "string",
+            "`a b`": "int",
+            "tags": "array<string>",
+            "raw": "binary",
+            "ratio": "float",
         }.items()
     ],
-)  # fmt: skip
+)
 
 
 def stock(k: int) -> dict[str, Any]:
     return {
-        "symbol": f"S{k}", "price": k + 0.5, "fee": "8.40", "at": "2024-05-01T12:00:00+02:00",
-        "local": "2024-05-01T12:00:00", "day": "2024-05-01", "volume": 2**53 + k, "small": k % 100, "open": k % 2 == 0,
-        "venue": {"city": "Zürich"}, "a b": k, "tags": ["a", None], "raw": "AAEC", "ratio": 0.5,
-    }  # fmt: skip
+        "symbol": f"S{k}",
+        "price": k + 0.5,
+        "fee": "8.40",
+        "at": "2024-05-01T12:00:00+02:00",
+        "local": "2024-05-01T12:00:00",
+        "day": "2024-05-01",
+        "volume": 2**53 + k,
+        "small": k % 100,
+        "open": k % 2 == 0,
+        "venue": {"city": "Zürich"},
+        "a b": k,
+        "tags": ["a", None],
+        "raw": "AAEC",
+        "ratio": 0.5,
+    }
 
 
 def batch(start: int, end: int) -> Any:
@@ -85,9 +107,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_batch_has_the_attributes_of_the_domain_with_position_and_time(spark: SparkSession, written: Path) -> None:
     frame = read_log(spark, written, domain=STOCKS)
     assert frame.dtypes[:5] == [
-        ("position", "bigint"), ("time", "timestamp"), ("subscriptions_version", "bigint"), ("symbol", "string"),
+        ("position", "bigint"),
+        ("time", "timestamp"),
+        ("subscriptions_version", "bigint"),
+        ("symbol", "string"),
         ("price", "double"),
-    ]  # fmt: skip
+    ]
     assert dict(frame.dtypes)["venue"] == "struct<city:string>"
     rows = frame.orderBy("position").collect()
     assert [row.position for row in rows] == [*range(2, 202), *range(203, 206)]
@@ -359,9 +384,27 @@ def test_names_that_clash_are_a_fault_of_the_domain() -> None:
 def test_attributes_may_have_any_names_but_those_of_tidings_own(spark: SparkSession, tmp_path: Path) -> None:
     """As the service reads them: with a prefix for the columns that are not attributes."""
     names = (
-        "position", "time", "subscriptions_version", "subscriptions", "source", "rejected", "Position", "a", "A", "k",
-        "\u212a", "p0", "c0", "a.b", "a`b", " ", "select", "é", "e\u0301", "_metadata",
-    )  # fmt: skip
+        "position",
+        "time",
+        "subscriptions_version",
+        "subscriptions",
+        "source",
+        "rejected",
+        "Position",
+        "a",
+        "A",
+        "k",
+        "\u212a",
+        "p0",
+        "c0",
+        "a.b",
+        "a`b",
+        " ",
+        "select",
+        "é",
+        "e\u0301",
+        "_metadata",
+    )
     event = {name: number for number, name in enumerate(names)} | {"s": {"a": 1, "A": 2, "_tidings_position": 3}}
     domain = infer_domain([event], "any")
     values = [*range(len(names)), 1, 2, 3]

@@ -44,9 +44,11 @@ class World:
         self.version = empty_index(self.index, DOMAIN)
         gate = Gate(str(path / "catalogue.sqlite"), "ada", "readings", str(self.index))
         options = {
-            "path": str(path / "log"), "domain": DOMAIN.to_json(), "subscriptions": str(self.index),
+            "path": str(path / "log"),
+            "domain": DOMAIN.to_json(),
+            "subscriptions": str(self.index),
             "gate": gate.to_option(),
-        }  # fmt: skip
+        }
         self.source = LogStreamReader(LogReading(options), None)  # type: ignore[arg-type]
         self.at = {"log": 0, "subscriptions": self.version}
 

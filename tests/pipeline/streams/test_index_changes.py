@@ -50,9 +50,15 @@ def compiled(path: Path, filters: dict[Any, str], shards: int = 2) -> IndexDirec
                 indexed(table, DOMAIN, None).save(file)
                 files.append(ShardFile(shard, file.name, len(rows), file.stat().st_size, checksum(file)))
         manifest = Manifest(
-            fingerprint="base", domain=DOMAIN.to_dict(), id_type="string" if string else "bigint",
-            subscriptions=len(filters), rejected=0, elsewhere=0, reads=[["x"]], plan=None,
-        )  # fmt: skip
+            fingerprint="base",
+            domain=DOMAIN.to_dict(),
+            id_type="string" if string else "bigint",
+            subscriptions=len(filters),
+            rejected=0,
+            elsewhere=0,
+            reads=[["x"]],
+            plan=None,
+        )
         directory.publish(staged, manifest, "replicated", Layout("replicated", tuple(files)))
     return directory
 

@@ -248,9 +248,11 @@ def test_what_cannot_be_is_refused_before_anything_is_written(world: World, spar
         )
     with pytest.raises(PipelineError, match="no column 'heat', which filters of the index read"):
         stream(
-            spark.readStream.format("rate").load(), world.index, ParquetSink(world.path / "out"),
+            spark.readStream.format("rate").load(),
+            world.index,
+            ParquetSink(world.path / "out"),
             checkpoint=world.path / "rate",
-        )  # fmt: skip
+        )
     with pytest.raises(ValueError, match="a streaming DataFrame, and this one is a batch"):
         stream(spark.range(3), world.index, "out", checkpoint=world.checkpoint)
     with pytest.raises(ValueError, match="LogEvents, FileEvents, KafkaEvents or a streaming DataFrame, not str"):

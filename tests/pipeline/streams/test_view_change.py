@@ -62,9 +62,13 @@ def view_of(statistics: Statistics, placement: str = "bluedove", **more: Any) ->
     ],
 )
 def test_a_view_is_changed_where_a_micro_batch_becomes_cheaper_by_a_tenth(
-    statistics: Statistics, monkeypatch: pytest.MonkeyPatch, in_force: bool, microseconds: dict[str, Any],
-    events_a_batch: int, expected: str,
-) -> None:  # fmt: skip
+    statistics: Statistics,
+    monkeypatch: pytest.MonkeyPatch,
+    in_force: bool,
+    microseconds: dict[str, Any],
+    events_a_batch: int,
+    expected: str,
+) -> None:
     old, new = view_of(statistics, epoch=3), view_of(statistics, "digests")
     names = {id(old): "old", id(new): "new"}
 

@@ -27,7 +27,6 @@ from tidings.model.domain import Domain
 from tidings.pipeline.job_errors import PipelineError
 from tidings.store.formats import INDEX as FORMAT
 from tidings.store.formats import other_format
-from tidings.systems.interface import REPLICATED
 
 SUFFIX = ".tidings"  # of shard files
 CHANGES = "changes"  # the layout of a version that holds only what differs from an earlier one
@@ -209,6 +208,9 @@ class PublishedVersion:
 
 def describe_version(directory: IndexDirectory, number: int, known: PublishedVersion | None = None) -> PublishedVersion:
     """Reads a version and checks its files, but for those that it shares with `known`."""
+    # Here, since a process that only reads the log would wait for the kernels that come with it.
+    from tidings.systems.interface import REPLICATED
+
     manifest = directory.manifest(number)
     changes = directory.layout(number, CHANGES)
     said = {} if changes is None else changes.view or {}
