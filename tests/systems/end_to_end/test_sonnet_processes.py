@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.systems.end_to_end.test_processes import PACE, Running, settle
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings import Matcher
 from tidings.simulator.workload import feeds
@@ -107,4 +108,4 @@ def test_four_processes_deliver_what_lxml_says_also_after_one_is_killed() -> Non
         assert len(set(told)) == len(told), "each once"
 
         nodes[1].process.send_signal(signal.SIGTERM)
-        assert nodes[1].process.wait(timeout=20) == 0
+        assert nodes[1].process.wait(LAST_RESORT_SECONDS) == 0
