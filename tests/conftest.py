@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # An example may be the first to compile a kernel, or run on a busy machine: how long it takes is no law.
 # A quarter of what Hypothesis does by itself: `make test-long` tries far more.
-settings.register_profile("tidings", deadline=None, max_examples=25)
+settings.register_profile("tidings", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tidings")
 
 

@@ -6,12 +6,11 @@ import io
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings import Client, Matcher
 from tidings.client import Retries
@@ -21,15 +20,6 @@ from tidings.model.infer import infer_domain
 
 from ..client.fake_service import TOKEN, FakeService
 
-LAST_RESORT_S = 300
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LAST_RESORT_S
-    while not holds():
-        assert time.monotonic() < end, f"it did not happen within {LAST_RESORT_S} s"
-        time.sleep(0.05)
-
 
 def test_the_demo_subscribes_publishes_changes_and_shows_what_arrives() -> None:
     service, written = FakeService(), io.StringIO()
@@ -38,7 +28,7 @@ def test_the_demo_subscribes_publishes_changes_and_shows_what_arrives() -> None:
     demo.start()
     try:
         progress = demo.progress
-        wait_until(lambda: progress.changed > 1 and len(progress.received) > 3 and all(progress.received.values()))
+        until(lambda: progress.changed > 1 and len(progress.received) > 3 and all(progress.received.values()))
     finally:
         demo.stop()
     assert progress.problem is None
@@ -56,15 +46,15 @@ def test_those_who_stay_receive_exactly_what_the_matcher_says(tmp_path: Path) ->
     command = [sys.executable, "-m", "tidings", "serve", "--data", str(tmp_path), "--port", str(port)]
     with subprocess.Popen([*command, "--master", "local[2]"], stdout=subprocess.DEVNULL) as process:
         try:
-            wait_until((tmp_path / "token").exists)
-            retries = Retries(for_seconds=LAST_RESORT_S)
+            until((tmp_path / "token").exists)
+            retries = Retries(for_seconds=LAST_RESORT_SECONDS)
             client = Client(f"http://127.0.0.1:{port}", token_file=tmp_path / "token", retries=retries)
             demo = LiveDemo(client, Console(file=io.StringIO()), subscribers=300)
             demo.start()
             wanted = rows_wanted(demo)
             received = demo.progress.received
             early = {id_: sum(row < 3_000 for row in rows) for id_, rows in wanted.items()}
-            wait_until(lambda: all(len(received.get(id_, ())) >= count for id_, count in early.items()))
+            until(lambda: all(len(received.get(id_, ())) >= count for id_, count in early.items()))
             demo.stop()
         finally:
             process.terminate()

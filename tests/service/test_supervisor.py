@@ -209,7 +209,7 @@ def test_commands_of_the_children_carry_what_was_asked_for(tmp_path: Path) -> No
         (LOG, {"log": "kafka://host/t?sasl.password=secret"}),
     ],
 )
-def test_the_catalogue_and_the_log_and_their_passwords_are_not_to_be_seen_among_the_processes(
+def test_passwords_of_the_catalogue_and_the_log_are_not_in_any_command_line(
     tmp_path: Path, variable: str, place: dict[str, str]
 ) -> None:
     plan = ServicePlan(DataDirectory(tmp_path), **place)

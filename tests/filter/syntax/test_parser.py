@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tidings.errors import FilterError
+from tidings.filter.meaning.interpreter import holds
 from tidings.filter.syntax.parser import parse_filter
-from tidings.filter.tree import Arithmetic, ArrayContains, Comparison, Expression, In, Not
+from tidings.filter.tree import Arithmetic, ArrayContains, Comparison, Expression, In, Not, attributes_of
 from tidings.model.domain import Attribute, Domain
+from tidings.model.event import read_record
 
 TYPES = {
     "t": "tinyint", "s": "smallint", "i": "int", "l": "bigint", "f": "float", "d": "double", "e": "decimal(10,2)",
@@ -106,10 +108,18 @@ def test_precedence_and_shorthand_are_sparks(text: str, same: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["PRICE > 1", "Address.CITY = 'x'", "`select` = 1", "select = 1", "`two words` = 1", "`a.b` = 1"]
+    ("text", "path"),
+    [
+        ("PRICE > 1", ("price",)),
+        ("Address.CITY = 'x'", ("address", "city")),
+        ("`select` = 1", ("select",)),
+        ("select = 1", ("select",)),
+        ("`two words` = 1", ("two words",)),
+        ("`a.b` = 1", ("a.b",)),
+    ],
 )
-def test_names_are_found_as_spark_finds_them(text: str) -> None:
-    parse_filter(text, DOMAIN)
+def test_names_are_found_as_spark_finds_them(text: str, path: tuple[str, ...]) -> None:
+    assert [reference.path for reference in attributes_of(parse_filter(text, DOMAIN))] == [path]
 
 
 @pytest.mark.parametrize(
@@ -232,9 +242,10 @@ def test_long_chains_are_read_without_recursion() -> None:
 
 
 def test_the_deepest_filter_that_is_allowed_is_read() -> None:
-    parse_filter("(" * 199 + "b" + ")" * 199, DOMAIN)
-    parse_filter("NOT " * 198 + "b", DOMAIN)
+    true = read_record({"b": True}, DOMAIN)
+    assert parse_filter("(" * 199 + "b" + ")" * 199, DOMAIN) == parse_filter("b", DOMAIN)
+    assert holds(parse_filter("NOT " * 198 + "b", DOMAIN), true)
     nested = "b"
     for level in range(95):
         nested = f"(b {'AND' if level % 2 else 'OR'} NOT {nested})"
-    parse_filter(nested, DOMAIN)
+    assert holds(parse_filter(nested, DOMAIN), true)

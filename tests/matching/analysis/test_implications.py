@@ -216,7 +216,15 @@ def test_small_tables_are_found_as_comparing_every_pair_finds_them(random: Rando
     check_against_all_pairs([small_filter(random) for _ in range(14)], STOCKS)
 
 
-@pytest.mark.parametrize("name", ["alerts", "bluedove", "strings", "mixed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("alerts", marks=pytest.mark.long),
+        pytest.param("bluedove", marks=pytest.mark.long),
+        "strings",
+        "mixed",
+    ],
+)
 def test_workloads_are_found_as_comparing_every_pair_finds_them(name: str) -> None:
     workload = workloads.WORKLOADS[name](400, 1)
     check_against_all_pairs(workload.filters.to_pylist(), workload.domain)

@@ -109,7 +109,9 @@ def test_what_is_added_is_found_as_the_oracle_finds_it_fresh_and_merged(case: Ca
     assert sorted(merged.match(case.events).pairs()) == sorted(expected)
 
 
-@pytest.mark.parametrize("name", ["alerts", "strings", "mixed"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("alerts", marks=pytest.mark.long), pytest.param("strings", marks=pytest.mark.long), "mixed"]
+)
 def test_guests_of_a_segment_are_found_as_if_they_had_been_there_from_the_start(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,7 +117,15 @@ def routing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-@pytest.mark.parametrize("name", ["bluedove", "alerts", "strings", "mixed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("bluedove", marks=pytest.mark.long),
+        "alerts",
+        pytest.param("strings", marks=pytest.mark.long),
+        "mixed",
+    ],
+)
 @pytest.mark.parametrize("sampled", [True, False])
 def test_every_engine_finds_what_the_scan_finds_on_the_workloads(name: str, sampled: bool, routing: str) -> None:
     workload = getattr(workloads, name)(subscriptions=700, events=150)

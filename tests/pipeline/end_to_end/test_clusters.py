@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pyspark
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.pipeline.runtime.spark_session import java_environment
 
@@ -198,7 +199,7 @@ def standalone(tmp_path: Path) -> Iterator[Cluster]:
         for process in reversed(started):
             process.terminate()
         for process in started:
-            process.wait(timeout=30)
+            process.wait(LAST_RESORT_SECONDS)
 
 
 def test_a_standalone_cluster_finds_what_the_matcher_finds(standalone: Cluster, tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_an_executor_that_is_killed_in_the_middle_loses_and_repeats_nothing(
     with Driver(standalone.url, "killed", tmp_path) as driver:
         for placement in PLACEMENTS:
             assert driver.until("started") == placement
-            time.sleep(2.5)
+            time.sleep(2.5)  # into the middle: every batch takes a second or more
             os.kill(_an_executor(standalone), signal.SIGKILL)
         report = driver.report()
     check_answers(report)
@@ -241,9 +242,8 @@ def _free_port() -> int:
 
 
 def _wait_for_port(port: int) -> None:
-    for _ in range(300):
+    def listens() -> bool:
         with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"nothing listens on port {port}")
+            return one.connect_ex(("127.0.0.1", port)) == 0
+
+    until(listens, f"nothing listens on port {port}")

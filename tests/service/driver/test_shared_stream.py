@@ -194,7 +194,7 @@ def test_a_domain_that_grows_gets_its_own_stream_and_returns_when_it_is_small_ag
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.long)])
-def test_whatever_a_power_cut_leaves_of_the_shared_checkpoint_everyone_is_told_of_everything_once(
+def test_a_power_cut_over_the_shared_checkpoint_loses_and_repeats_nothing(
     spark: SparkSession, world: World, count: int
 ) -> None:
     world.define("quotes", QUOTES)

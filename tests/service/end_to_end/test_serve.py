@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 from tests.waiting import LAST_RESORT_SECONDS, until
 
+from tidings import extras
 from tidings.commands import serve
 from tidings.errors import TidingsError
 from tidings.service import supervisor
@@ -35,7 +36,7 @@ def test_the_commands_to_try_name_what_is_not_usual(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_missing_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "pyspark" else object())
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "pyspark" else object())
     with pytest.raises(TidingsError, match=r"this needs pyspark: pip install 'tidings\[spark\]'"):
         serve.serve(data=tmp_path / "data")
     assert not (tmp_path / "data").exists()

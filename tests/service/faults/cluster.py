@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyspark
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings.pipeline.runtime.spark_session import java_environment
 
 from .process import descendants, free_port
 
-START_SECONDS = 60.0
+START_SECONDS = LAST_RESORT_SECONDS
 _CLASS = "org.apache.spark.deploy"
 
 

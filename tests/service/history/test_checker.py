@@ -376,7 +376,7 @@ def test_the_checker_shares_no_code_with_the_service() -> None:
 
 
 @pytest.mark.parametrize(("requests", "lost"), [(("r1", "r2"), True), (("r1", "r1"), False)])
-def test_what_lies_between_two_streams_that_the_socket_acknowledges_may_be_lost_and_nothing_else(
+def test_only_what_lies_between_two_self_acknowledging_streams_may_be_lost(
     requests: tuple[str, str], lost: bool
 ) -> None:
     published = [event(number, 20, position=number) for number in range(4)]

@@ -8,9 +8,14 @@ from tidings.simulator.run import explain, play, shrink
 from tidings.simulator.scenario import Scenario, troubled
 from tidings.systems.overlay import overlays
 
-PART = 15  # seeds in one test; `make simulate-long` plays thousands, of longer schedules
+PART = 10  # seeds in one test; `make simulate-long` plays thousands, of longer schedules
 PARTS = [(system, 0) for system in overlays()]
-PARTS += [pytest.param(system, 1, marks=pytest.mark.long) for system in overlays() if not system.startswith("sonnet")]
+PARTS += [
+    pytest.param(system, part, marks=pytest.mark.long)
+    for system in overlays()
+    for part in (1, 2)
+    if not system.startswith("sonnet")
+]
 SMALLER = {"nodes": 7, "subscriptions": 6, "events": 6, "churn_ms": 9_000, "repair_ms": 16_000}
 
 

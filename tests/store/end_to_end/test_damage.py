@@ -70,7 +70,7 @@ def test_a_page_that_is_gone_is_missed(tmp_path: Path, gone: int, first: int, la
         positions(reader)
 
 
-def test_a_flipped_bit_anywhere_in_the_file_is_an_error_or_harmless_but_never_other_events(tmp_path: Path) -> None:
+def test_a_flipped_bit_anywhere_is_an_error_or_harmless_but_never_other_events(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log")
     file = log / "events.sqlite"
     sound = file.read_bytes()

@@ -245,7 +245,7 @@ def test_a_dispatcher_that_crashes_sends_what_is_in_its_log_when_it_is_back() ->
     assert not log.pending()
 
 
-def test_a_matcher_that_is_back_before_anybody_noticed_matches_nothing_until_it_has_everything_again() -> None:
+def test_a_matcher_that_comes_back_unnoticed_matches_nothing_until_it_is_complete() -> None:
     cloud = Cloud(PLANE, [[50], [50]], [A, B, C])
     cloud.subscribe(A, "all", "x >= 0")
     cloud.run(2_000)
@@ -268,6 +268,7 @@ def test_a_matcher_that_is_back_while_others_give_it_up_shares_no_part_with_its_
     cloud.run(after_ms)
     cloud.world.add(BlueDoveNode(B, cloud.world.random, cloud.dimensions, cloud.settings), C)
     cloud.run(8_000)
+    assert cloud.world.nodes.keys() == {A, B, C, D}
     placed_at_rest(cloud.world)
 
 

@@ -31,7 +31,7 @@ def view_of(domain: Domain, *edges: list[int], **given: Any) -> View:
     return View(paths, made, **defaults | given)
 
 
-def test_figure_2_the_subscription_lands_on_f_by_latitude_c_by_longitude_and_a_and_b_by_speed() -> None:
+def test_figure_2_the_subscription_lands_on_f_by_latitude_c_by_longitude_ab_by_speed() -> None:
     # The printed bounds of longitude are inverted; between -60 and 0 is the third of six segments.
     view = view_of(
         TRAFFIC, [-60, -30, 0, 30, 60], [-120, -60, 0, 60, 120], [20, 40, 60, 80, 100],
@@ -53,7 +53,7 @@ def test_figure_3_the_message_goes_to_d_which_has_fewer_subscriptions() -> None:
     assert [owner for owner in view.owners(routed.keys).tolist() if owner != EVERYWHERE] == [3]  # D
 
 
-def test_figure_4_the_adaptive_policy_carries_queues_on_and_leaves_the_faster_matcher_in_time() -> None:
+def test_figure_4_the_adaptive_policy_leaves_the_faster_matcher_in_time() -> None:
     """A is fast and idle, B slow; everything goes to A, whose queue has grown past B's long before it reports again."""
     reported = Load(
         subscriptions=np.array([10.0, 10.0]), queued=np.array([0.0, 20.0]), arrivals=np.array([200.0, 50.0]),
@@ -82,7 +82,7 @@ def test_a_new_report_is_a_new_view_and_the_same_view_always_routes_alike() -> N
     assert 0 not in channels_of(route(events, moved).keys).tolist()  # nothing goes to the busy dimension
 
 
-def test_a_subscription_is_copied_to_every_segment_that_it_overlaps_and_a_wide_one_to_groups() -> None:
+def test_a_subscription_is_copied_to_the_segments_it_overlaps_a_wide_one_to_groups() -> None:
     view = view_of(PLANE, list(range(10, 160, 10)), copies=3, widths=(4,))
     filters = compile_filters(["x >= 25 AND x < 45", "x >= 5 AND x < 75", "x >= 0", "x < 0 OR x > 10"], PLANE)
     placed = place(filters, view)
@@ -140,7 +140,7 @@ def test_matchers_have_as_many_segments_of_each_dimension_and_about_as_much_to_d
     assert work.max() < 2 * work.mean()
 
 
-def test_hot_spots_show_as_2_77_times_the_mean_of_stored_copies_in_a_and_d_and_1_73_in_b_and_c() -> None:
+def test_hot_spots_store_2_77_times_the_mean_in_a_and_d_and_1_73_times_in_b_and_c() -> None:
     """The paper says 2.7 times the density; counted are the copies in segments 50 wide, of 40,000 subscriptions."""
     workload = WORKLOADS["bluedove"](40_000, 1)
     filters = compile_filters(workload.filters, workload.domain)
@@ -150,7 +150,7 @@ def test_hot_spots_show_as_2_77_times_the_mean_of_stored_copies_in_a_and_d_and_1
     assert counts.max(axis=1) / counts.mean(axis=1) == pytest.approx([2.77, 1.73, 1.73, 2.77], abs=0.05)
 
 
-def test_who_joins_takes_half_of_the_hottest_segment_in_each_dimension_and_who_leaves_gives_all_back() -> None:
+def test_a_newcomer_takes_half_of_the_hottest_segments_and_gives_all_back_on_leaving() -> None:
     workload = WORKLOADS["bluedove"](1_000, 200)
     filters, events = compile_filters(workload.filters, workload.domain), read_events(workload.events, workload.domain)
     view = bluedove.adapt(statistics_of(filters, events), partitions=4, matchers=4)

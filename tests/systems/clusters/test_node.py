@@ -158,7 +158,7 @@ def test_with_a_coordinator_nobody_else_proposes() -> None:
         assert division.generation == 0 or division.proposer == coordinator
 
 
-def test_of_two_divisions_proposed_at_once_events_go_by_neither_until_all_have_changed_over() -> None:
+def test_of_two_divisions_proposed_at_once_neither_is_used_until_all_have_switched() -> None:
     peers = Peers(mgc_ms=10**9, clusters=2, clusters_most=2)
     for number in range(6):
         peers.subscribe(number, f"s{number}", f"capacity BETWEEN {15 * number} AND {15 * number + 12}")

@@ -162,7 +162,7 @@ def test_as_the_paper_has_it_newcomers_that_only_overlap_a_cluster_lose_events()
     assert quality(after, events, replace(made, mode="strict")).false_negatives == 0
 
 
-def test_groups_are_made_anew_only_where_the_test_of_costs_says_so_with_fewer_groups_if_need_be() -> None:
+def test_groups_are_rebuilt_only_if_the_cost_test_says_so_and_with_fewer_if_needed() -> None:
     before = compile_filters(interests(100, 12, spots=2), RESOURCES)
     drifted, events = compile_filters(interests(300, 13), RESOURCES), offers(400, 14)
     made = clusters.adapt(statistics_of(before, events), partitions=2, clusters=6, mode="paper")

@@ -44,7 +44,7 @@ def computers() -> Any:
     return read_events(records, COMPUTERS)
 
 
-def test_each_wish_for_a_computer_is_held_under_the_index_it_specifies_and_others_everywhere() -> None:
+def test_each_filter_for_a_computer_is_held_under_the_index_it_specifies() -> None:
     filters, events = compile_filters(WISHES, COMPUTERS), computers()
     view = digests.adapt(statistics_of(filters, events), partitions=4)
     assert view.indices == tuple(tuple((name,) for name in index) for index in COMPUTERS.indices)

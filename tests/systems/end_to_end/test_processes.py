@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.waiting import LAST_RESORT_SECONDS, until
 
 from tidings.model.domain import Domain, dump_domains
 from tidings.simulator.workload import DOMAIN
@@ -59,7 +60,7 @@ class Running:
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
 
-    def wait_for(self, found: Callable[[dict[str, Any]], bool], seconds: float = 60) -> dict[str, Any]:
+    def wait_for(self, found: Callable[[dict[str, Any]], bool], seconds: float = LAST_RESORT_SECONDS) -> dict[str, Any]:
         until = time.monotonic() + seconds
         for line in self.told:
             if found(line):
@@ -118,7 +119,9 @@ def wanted(filters: dict[str, str], published: dict[str, dict[str, Any]], domain
     return {(id, names[event]) for event, id in brute_force(filters, list(published.values()), domain)}
 
 
-def settle(nodes: list[Running], goal: set[tuple[str, str]], seconds: float = 40) -> set[tuple[str, str]]:
+def settle(
+    nodes: list[Running], goal: set[tuple[str, str]], seconds: float = LAST_RESORT_SECONDS
+) -> set[tuple[str, str]]:
     """What was delivered, when it is what is wanted or time is up; a little later, for what should not come."""
     until = time.monotonic() + seconds
     found: set[tuple[str, str]] = set()
@@ -142,9 +145,7 @@ def test_a_dispatcher_that_was_killed_sends_what_is_in_its_log_when_it_is_starte
         for id, event in published.items():
             dispatcher.wish(publish=event, id=id)
         log = tmp_path / "2.log"
-        until = time.monotonic() + 20
-        while time.monotonic() < until and sum("publish" in line for line in log.read_text().splitlines()) < 12:
-            time.sleep(0.05)
+        until(lambda: sum("publish" in line for line in log.read_text().splitlines()) == 12)
         os.kill(dispatcher.process.pid, signal.SIGKILL)
         dispatcher.process.wait()
         os.kill(subscriber.process.pid, signal.SIGCONT)
@@ -186,4 +187,4 @@ def test_four_processes_deliver_what_the_oracle_says_also_after_one_is_killed(sy
         assert not [line for node in left for line in node.told if "error" in line]
 
         nodes[1].process.send_signal(signal.SIGTERM)
-        assert nodes[1].process.wait(timeout=20) == 0
+        assert nodes[1].process.wait(LAST_RESORT_SECONDS) == 0

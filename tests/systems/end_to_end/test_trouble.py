@@ -25,7 +25,7 @@ def test_two_nodes_outlast_forged_frames_large_events_a_stall_and_a_crash() -> N
     with trouble("bluedove", 1, nodes=2) as network:
         network.start()
         network.play(steps)
-        network.judge()
+        assert network.judge() == 4 * 2
 
 
 def test_a_node_that_is_terminated_leaves_and_ends_with_0(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_node_that_is_terminated_leaves_and_ends_with_0(tmp_path: Path) -> Non
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_network_is_whole_after_random_trouble(system: str, seed: int) -> None:
-    play(system, seed, steps=STEPS)
+    assert play(system, seed, steps=STEPS)
 
 
 @pytest.mark.long

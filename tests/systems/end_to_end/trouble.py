@@ -26,6 +26,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tests.systems.protocols.forging import changed, frames_of
+from tests.waiting import LAST_RESORT_SECONDS
 
 from tidings.filter.xpath_dialect import DOMAIN as DOCUMENTS
 from tidings.model.domain import dump_domains
@@ -36,7 +37,7 @@ from tidings.systems.protocols.many_domains import node_of
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
 PACE = 0.25
-LAST_RESORT_S = 180.0  # for what should take seconds
+LAST_RESORT_S = LAST_RESORT_SECONDS
 MAX_GROWN_MIB = 400  # of a process, from when it was ready
 LARGE = 400_000  # quotes that an event is padded by: two bytes each as JSON, and four in a frame
 SIZES = (10, 1_000, 100_000, LARGE, 520_000, 530_000, 1_100_000, 3_000_000)  # about the limits, and beyond
@@ -302,7 +303,8 @@ class Trouble:
 
     # The judge
 
-    def judge(self) -> None:
+    def judge(self) -> int:
+        """Returns how many events were published once all had settled, and reached everybody; raises Failure."""
         for number in list(self._stopped):
             self._wake(number)
         for node in self.nodes:
@@ -318,6 +320,7 @@ class Trouble:
         if not wait_until(lambda: not self._lacking(last)):
             raise Failure(f"not delivered after all had settled: {sorted(self._lacking(last))}")
         self._judge_past()
+        return len(last)
 
     def _settle(self) -> None:
         """Until two rounds of events in a row have reached everybody."""
@@ -401,12 +404,12 @@ def trouble(system: str, seed: int, **options: Any) -> Iterator[Trouble]:
             made.close()
 
 
-def play(system: str, seed: int, *, nodes: int = 3, steps: int = 60, bug: str | None = None) -> None:
-    """Raise Failure unless the network is what it should be after the schedule of this seed."""
+def play(system: str, seed: int, *, nodes: int = 3, steps: int = 60, bug: str | None = None) -> int:
+    """Plays the schedule of this seed and returns what `judge` does; raises Failure."""
     with trouble(system, seed, nodes=nodes, bug=bug) as network:
         network.start()
         network.play(schedule(seed, nodes, steps))
-        network.judge()
+        return network.judge()
 
 
 if __name__ == "__main__":

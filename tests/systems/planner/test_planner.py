@@ -50,7 +50,7 @@ def test_wide_ranges_over_shared_attributes_are_worth_sending_events_when_there_
     assert found.chosen.expected_ns < plan_of(found, "replicated")
 
 
-def test_to_spare_an_event_what_its_own_keys_would_not_lead_to_anyway_is_not_worth_sending_it() -> None:
+def test_sparing_an_event_what_its_keys_do_not_lead_to_is_not_worth_sending_it() -> None:
     """Equalities on skewed texts: a partition holds few of them, and just those that the event would be verified by."""
     found = made(known("strings", subscriptions=1_000_000))
     assert found.placement == "replicated"
@@ -71,7 +71,7 @@ def test_what_an_executor_cannot_hold_is_not_chosen_and_the_reason_says_so() -> 
     assert "of an executor" in tight.why
 
 
-def test_where_nothing_fits_the_cheapest_of_those_that_are_about_as_small_as_the_smallest_is_taken() -> None:
+def test_if_nothing_fits_the_cheapest_of_about_the_smallest_is_taken() -> None:
     statistics = known("bluedove", subscriptions=100_000)
     found = made(statistics, memory=1.0, partitions=20)
     assert "none fits" in found.why

@@ -113,6 +113,7 @@ def test_leaf_sets_mend_after_crashes() -> None:
     for node in nodes[:5]:
         world.crash(node.id)
     world.run(30_000)
+    assert world.nodes.keys() == {node.id for node in nodes[5:]}
     leaf_sets_at_rest(world)
 
 

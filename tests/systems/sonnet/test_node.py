@@ -319,7 +319,7 @@ def test_nodes_that_join_side_by_side_are_on_the_ring_within_seconds() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_document_is_not_confirmed_by_a_part_of_the_ring_that_has_not_found_the_other_again(seed: int) -> None:
+def test_a_document_is_not_confirmed_by_a_part_of_a_ring_that_is_still_split(seed: int) -> None:
     network = Net(seed=seed)
     for number in range(6):
         network.subscribe(number, f"s{number}", "/a")

@@ -179,7 +179,7 @@ def test_few_candidates_are_met_and_every_match_is_among_them() -> None:
     assert found.candidates < 0.1 * filters.count * events.count
 
 
-def test_no_more_groups_are_kept_than_are_wished_for_and_what_is_rare_falls_to_a_shorter_beginning() -> None:
+def test_no_more_groups_are_kept_than_asked_for_and_rare_paths_use_a_shorter_prefix() -> None:
     filters = filters_of(*(f"/rss/channel/item[author = 'A{n}']" for n in range(9)))
     view = sonnet.adapt(statistics_of(filters, feeds_and_books()), partitions=2, groups_max=8)
     groups = set(held_at(view, filters).values())
