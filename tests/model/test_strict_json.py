@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.model.strict_json import Found, MalformedError, TooLongError, read_array, read_lines
+from tidings.model.strict_json import JsonValue, MalformedError, TooLongError, read_array, read_lines
 
 _leaves = st.none() | st.booleans() | st.integers(-1000, 1000) | st.text(max_size=6)
 _values = st.dictionaries(st.text(max_size=3), st.recursive(_leaves, lambda inner: st.lists(inner, max_size=3)))
 
 
-def read_until_too_long(text: str, most: int) -> tuple[list[Found], int | None]:
+def read_until_too_long(text: str, most: int) -> tuple[list[JsonValue], int | None]:
     """What can be read of an array, and the row that is too long."""
     read = []
     try:

@@ -19,12 +19,12 @@ from tidings.filter.normal.filter_table import FilterTable
 from tidings.matching.batch_columns import Columns
 from tidings.matching.engines.blocks import BLOCK, Blocks, blocks_of
 from tidings.matching.engines.cells import Cells, Visit
-from tidings.matching.engines.engine_choice import MIN_BLOCKS, Access, Sampled, classes_of
+from tidings.matching.engines.engine_choice import MIN_BLOCKS, Access, SampledEvents, classes_of
 from tidings.matching.engines.entries import Entries, entries_of
 from tidings.matching.engines.event_codes import Coder, Encoded, RowCells, coders_of, encode
 from tidings.matching.engines.found_pairs import Pairs, Rows, Runs
 from tidings.matching.engines.path_engine import AskedPaths, PathEngine, asked_paths, served_by_paths
-from tidings.matching.engines.residual_matching import Asking, Decision, asking_of
+from tidings.matching.engines.residual_matching import Asking, ResidualDecision, asking_of
 from tidings.model.arrow import ArrowArray
 
 SAMPLE = 2_000  # events
@@ -68,7 +68,7 @@ class EngineStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class FilterIndex:
     """The engines, and what they leave open."""
 
     slots: int  # how many filters there are
@@ -108,7 +108,8 @@ class Index:
         events = encode(columns, self.coders)
         if visit is not None:
             visit.odd[at : at + events.count] = events.odd
-        decision = Decision(self.asking, columns, events, texts) if len(self.asking) or events.odd.any() else None
+        asks = len(self.asking) > 0 or bool(events.odd.any())
+        decision = ResidualDecision(self.asking, columns, events, texts) if asks else None
         for asked in self.asked:
             columns.documents(asked.path).know(asked.known)
         pairs, runs = _buffer.pairs, _buffer.runs
@@ -145,11 +146,11 @@ class Index:
         return tried + runs.count
 
 
-def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
+def build_index(filters: FilterTable, sample: Columns | None = None) -> FilterIndex:
     """Build an index, its engines chosen by the sampled events; without any, by the filters' own constants."""
     entries, by_path, paths = served_by_paths(entries_of(filters))
     coders = coders_of(filters, entries)
-    sampled = Sampled(coders, _sample_codes(entries, coders, sample))
+    sampled = SampledEvents(coders, _sample_codes(entries, coders, sample))
     access = Access(entries, RowCells(entries, coders), sampled)
     counts = np.diff(entries.offsets)
     asking, outputs = asking_of(entries, filters.count)
@@ -188,7 +189,7 @@ def build_index(filters: FilterTable, sample: Columns | None = None) -> Index:
         )
     in_blocks = {int(d) for built in blocks for d in built.dimensions}
     ranged = set(np.unique(entries.attributes[entries.lows != entries.highs]).tolist()) | in_blocks
-    return Index(
+    return FilterIndex(
         slots=filters.count,
         coders=[replace(coder, celled=number in ranged) for number, coder in enumerate(coders)],
         cells=cells,

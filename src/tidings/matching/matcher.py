@@ -31,7 +31,7 @@ from tidings.matching.change.merge import BackgroundMerge, Part, first_to_merge,
 from tidings.matching.change.removed import joined_matches, part_matches
 from tidings.matching.change.segment import LiveSegment
 from tidings.matching.change.version import (
-    IndexVersion,
+    MatcherVersion,
     at_rest,
     changed_table,
     from_first_events,
@@ -151,7 +151,7 @@ class Matcher:
         version = self._ready(batch)
         count = batch.count + len({reject.row for reject in batch.rejects})
         at = None if positions is None else _positions(positions, count)[batch.rows]
-        offsets, slots, tried = self._match(version.parts, batch, at)
+        offsets, slots, tried = _match_shared(version.parts, batch, at, self._pool, self._threads)
         if batch.rejects:
             counts = np.zeros(count, np.int64)
             counts[batch.rows] = np.diff(offsets)
@@ -166,7 +166,7 @@ class Matcher:
         """Which documents cannot be read is looked for where nothing was found: in such a one nothing is."""
         version = self._ready(batch)
         at = None if positions is None else _positions(positions, batch.count)
-        offsets, slots, tried = self._match(version.parts, batch, at)
+        offsets, slots, tried = _match_shared(version.parts, batch, at, self._pool, self._threads)
         rejects = check_documents(batch, np.flatnonzero(np.diff(offsets) == 0), on_error)
         for counter, more in enumerate((batch.count - len(rejects), tried, len(slots))):
             self._counters[counter] += more
@@ -265,7 +265,7 @@ class Matcher:
 
     # ------------------------------------------------------------------ versions
 
-    def _ready(self, batch: EventBatch) -> IndexVersion:
+    def _ready(self, batch: EventBatch) -> MatcherVersion:
         """The version with all its parts, built with the first batch as the sample of what events are like."""
         version = self._version
         if version.pending is None:
@@ -277,7 +277,7 @@ class Matcher:
                 self._sample = Columns(EventBatch(batch.domain, count, columns, batch.rows[:count], [], None))
             return self._indexed(batch.domain)
 
-    def _indexed(self, domain: Domain | None = None) -> IndexVersion:
+    def _indexed(self, domain: Domain | None = None) -> MatcherVersion:
         version = self._version
         if version.pending is not None:
             if version.domain is None and domain is not None:
@@ -299,7 +299,7 @@ class Matcher:
                 self._reader = DeltaReader(version.domain)
             self._swap(version_with(version, table, self._reader, self._sample, replacing=replacing))
 
-    def _swap(self, version: IndexVersion) -> None:
+    def _swap(self, version: MatcherVersion) -> None:
         """Make this the current version, and start merging if that is due."""
         self._version = version
         if _due(version) is not None:
@@ -321,25 +321,6 @@ class Matcher:
                 self._version = with_merged(self._version, before, first, segment, went)
         return True
 
-    # ------------------------------------------------------------------ matching
-
-    def _match(
-        self, parts: tuple[Part, ...], batch: EventBatch, positions: npt.NDArray[np.int64] | None
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
-        """Offsets, slots, and how many candidates were tried; threads share a large batch."""
-        shares = max(1, min(self._threads, batch.count // MIN_EVENTS_A_THREAD))
-        if shares == 1 or self._pool is None:
-            return _match_all(parts, batch, positions)
-        starts = [batch.count * i // shares for i in range(shares + 1)]
-
-        def match_share(number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
-            start, end = starts[number], starts[number + 1]
-            return _match_all(parts, batch.part(start, end), None if positions is None else positions[start:end])
-
-        found = list(self._pool.map(match_share, range(shares)))
-        counts = np.concatenate([[0], *(np.diff(offsets) for offsets, *_ in found)])
-        return np.cumsum(counts), np.concatenate([slots for _, slots, _ in found]), sum(tried for *_, tried in found)
-
     def _domain_for(self, event: Any) -> Domain:
         return self._version.domain or infer_domain([event])
 
@@ -355,6 +336,28 @@ class Matcher:
     def _own_columns(self) -> AbstractContextManager[None]:
         """Errors in filters say where in what the user wrote."""
         return nullcontext() if self._paths is None else columns_of_paths()
+
+
+def _match_shared(
+    parts: tuple[Part, ...],
+    batch: EventBatch,
+    positions: npt.NDArray[np.int64] | None,
+    pool: ThreadPoolExecutor | None,
+    threads: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
+    """Offsets, slots, and how many candidates were tried; threads share a large batch."""
+    shares = max(1, min(threads, batch.count // MIN_EVENTS_A_THREAD))
+    if shares == 1 or pool is None:
+        return _match_all(parts, batch, positions)
+    starts = [batch.count * i // shares for i in range(shares + 1)]
+
+    def match_share(number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
+        start, end = starts[number], starts[number + 1]
+        return _match_all(parts, batch.part(start, end), None if positions is None else positions[start:end])
+
+    found = list(pool.map(match_share, range(shares)))
+    counts = np.concatenate([[0], *(np.diff(offsets) for offsets, *_ in found)])
+    return np.cumsum(counts), np.concatenate([slots for _, slots, _ in found]), sum(tried for *_, tried in found)
 
 
 def _match_all(
@@ -383,12 +386,12 @@ def _valid(part: Part, found: Found, positions: npt.NDArray[np.int64]) -> Found:
     return Found(np.concatenate([[0], np.cumsum(left)]), found.slots[kept], found.tried)
 
 
-def _due(version: IndexVersion) -> int | None:
+def _due(version: MatcherVersion) -> int | None:
     """Where the parts begin that are to be merged: with the delta if that has grown."""
     return first_to_merge(version.parts if _is_grown(version) else version.base)
 
 
-def _is_grown(version: IndexVersion) -> bool:
+def _is_grown(version: MatcherVersion) -> bool:
     """Whether the delta is to be merged: guests only when they are many, for they cost matches little."""
     if version.delta is None:
         return False

@@ -41,7 +41,7 @@ class TooLongError(MalformedError):
     """A value with more characters than are taken."""
 
 
-class Found(NamedTuple):
+class JsonValue(NamedTuple):
     """A value, and where its text begins and ends."""
 
     value: Any
@@ -63,7 +63,7 @@ def is_array(text: str) -> bool:
     return text.startswith("[", _skip(text, 0))
 
 
-def read_one(text: str) -> Found:
+def read_one(text: str) -> JsonValue:
     """The one value of a text."""
     reader = _Reader(text)
     start = _skip(text, 0)
@@ -74,7 +74,7 @@ def read_one(text: str) -> Found:
     return found
 
 
-def read_array(text: str, max_length: int | None = None) -> Iterator[Found]:
+def read_array(text: str, max_length: int | None = None) -> Iterator[JsonValue]:
     """The values of an array, one by one; raises TooLongError where one has more characters than `max_length`."""
     start = _skip(text, 0)
     if start == len(text):
@@ -121,7 +121,7 @@ class _Reader:
         odd = _ODD_NUMBER.search(text.encode("utf-8", "surrogatepass")) is not None
         self._decode: Callable[[str, int], tuple[Any, int]] = (_CAREFUL if odd else _QUICK).raw_decode
 
-    def read(self, start: int, row: int | None) -> Found:
+    def read(self, start: int, row: int | None) -> JsonValue:
         text = self._text
         if start - self._part_start > self._max_length:
             self._part_start, self._part = start, text[start : start + 2 * self._max_length]
@@ -141,7 +141,7 @@ class _Reader:
         # As many levels need as many brackets, so that few brackets need no count of levels.
         if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH or self._escapes:
             _check_nested(value, row)
-        return Found(value, start, end)
+        return JsonValue(value, start, end)
 
 
 def _skip(text: str, at: int) -> int:

@@ -49,7 +49,7 @@ class PathIndex:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The paths of documents from `start` to `end`: of the i-th `paths[offsets[i]:offsets[i + 1]]`, in no order."""
         trie, count = self.arrays, (len(documents) if end is None else end) - start
-        nodes = kernels.Nodes(
+        nodes = kernels.NodeColumns(
             documents.node_names, documents.ends, documents.starts, documents.stops, documents.text,
             documents.roots[start : start + count + 1],
             documents.numbers, self.symbols.of_names(documents.names),

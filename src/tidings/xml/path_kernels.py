@@ -72,7 +72,7 @@ class Arrays(NamedTuple):
     other_targets: Ints
 
 
-class Nodes(NamedTuple):
+class NodeColumns(NamedTuple):
     """Documents."""
 
     names: Ints

@@ -25,7 +25,7 @@ from tidings.kernels import simd
 from tidings.matching import index as index_module
 from tidings.matching.batch_columns import Columns
 from tidings.matching.engines import blocks
-from tidings.matching.index import Index, build_index
+from tidings.matching.index import FilterIndex, build_index
 from tidings.model.event import read_events
 from tidings.testing import workloads
 from tidings.testing.random_cases import make_case
@@ -96,7 +96,7 @@ def _pairs(events: npt.NDArray[Any], slots: npt.NDArray[Any]) -> list[tuple[int,
     return sorted(zip(events.tolist(), slots.tolist(), strict=True))
 
 
-def _found(index: Index, filters: FilterTable, texts: list[str], columns: Columns) -> list[tuple[int, int]]:
+def _found(index: FilterIndex, filters: FilterTable, texts: list[str], columns: Columns) -> list[tuple[int, int]]:
     found = index.match(columns, pa.array(texts, pa.string()))
     return _pairs(np.repeat(np.arange(columns.batch.count), np.diff(found.offsets)), found.slots)
 

@@ -17,7 +17,7 @@ from tidings.filter.compile.filter_reader import FilterReader
 from tidings.filter.compile.plan_execution import Execution
 from tidings.filter.compile.plans import plan
 from tidings.filter.compile.shapes import served_by_plans
-from tidings.filter.normal.filter_table import Builder, FilterTable, Rows
+from tidings.filter.normal.filter_table import FilterTable, FilterTableBuilder, Rows
 from tidings.filter.normal.normal_form import normalise
 from tidings.filter.syntax.parser import parse_filter
 from tidings.model.arrow import ArrowArray
@@ -54,7 +54,7 @@ class _Reading:
         self._domain = domain
         self._on_error = on_error
         self._read = FilterReader(domain).read if plans else partial(parse_filter, domain=domain)
-        self.builder = Builder(domain)
+        self.builder = FilterTableBuilder(domain)
         self.rejects: list[tuple[int, FilterError]] = []
 
     def planned(self) -> Iterator[Execution]:

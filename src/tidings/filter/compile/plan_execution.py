@@ -34,7 +34,7 @@ from tidings.filter.compile.plans import (
 )
 from tidings.filter.compile.shapes import Served
 from tidings.filter.meaning.patterns import MAX_SHORT_LENGTH
-from tidings.filter.normal.filter_table import Builder, Codes, Constants, Rows, has_ordinals
+from tidings.filter.normal.filter_table import Codes, Constants, FilterTableBuilder, Rows, has_ordinals
 from tidings.filter.normal.leaf_predicates import Leaf, solve
 from tidings.filter.normal.residuals import Column, column_dtype, emptied, with_literals
 from tidings.filter.normal.value_sets import line
@@ -61,7 +61,7 @@ class _Sets:
 class Execution:
     """One plan over the filters that it serves; `finish` comes after the constants are numbered."""
 
-    def __init__(self, served: Served[Plan], builder: Builder) -> None:
+    def __init__(self, served: Served[Plan], builder: FilterTableBuilder) -> None:
         self._plan = served.plan
         self._rows = served.rows
         self._holes = served.holes

@@ -141,7 +141,7 @@ class Constants:
         return -1, 2 * len(self.keys) - 1
 
 
-class Builder:
+class FilterTableBuilder:
     """Collects boxes from any number of filters, in any order, and lays them out in columns."""
 
     def __init__(self, domain: Domain) -> None:

@@ -39,7 +39,7 @@ _DTYPES: dict[str, type] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Template:
+class ResidualTemplate:
     """Residuals that differ only in their literals: one to a row of the columns."""
 
     tree: Expression  # with a literal that stands for all in the place of each that is not NULL
@@ -52,7 +52,7 @@ class Residuals(Sequence[Expression]):
 
     template_of: Rows  # of each residual
     row_of: Rows  # of each residual, among those of its template
-    templates: tuple[Template, ...]
+    templates: tuple[ResidualTemplate, ...]
 
     def __len__(self) -> int:
         return len(self.template_of)
@@ -166,7 +166,7 @@ class ResidualBuilder:
         """The distinct residuals, and for each number that was given out the one that it is now."""
         renumbered = np.empty(self._count, np.int32)
         template_of, row_of = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-        built: list[Template | None] = [None] * len(self._templates)
+        built: list[ResidualTemplate | None] = [None] * len(self._templates)
         trees = self._trees()
         count = 0
         for layout in {**self._chunks, **self._singles}:
@@ -181,7 +181,7 @@ class ResidualBuilder:
             row_of.append(rows.astype(np.int32))
             ends = [*starts[1:].tolist(), len(firsts)]
             for number, start, end in zip(templates[starts].tolist(), starts.tolist(), ends, strict=True):
-                built[number] = Template(trees[number], tuple([column[start:end] for column in columns]))
+                built[number] = ResidualTemplate(trees[number], tuple([column[start:end] for column in columns]))
         # A template may have been asked for and not used.
         used = np.array([template is not None for template in built], bool)
         place = np.cumsum(used, dtype=np.int32) - 1

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidings.filter.normal.filter_table import Builder, Codes, FilterTable
+from tidings.filter.normal.filter_table import Codes, FilterTable, FilterTableBuilder
 from tidings.filter.normal.normal_form import NormalForm
 from tidings.kernels.hashing import string_buffers
 from tidings.matching.batch_columns import Columns, Mask
@@ -361,7 +361,7 @@ class Delta:
 
     def filters(self, living: Slots) -> FilterTable:
         """The normal forms of these slots."""
-        entry_rows, counts, builder = self._rows, self._counts, Builder(self.domain)
+        entry_rows, counts, builder = self._rows, self._counts, FilterTableBuilder(self.domain)
         number = np.full(len(self), -1, np.int32)
         number[living] = np.arange(len(living), dtype=np.int32)
         single = np.ones(len(self), bool)

@@ -21,7 +21,7 @@ from tidings.matching.batch_columns import Columns
 from tidings.matching.change.removed import Removed, Slots
 from tidings.matching.engines.cells import Visit
 from tidings.matching.engines.guests import Guests
-from tidings.matching.index import Found, Index, build_index
+from tidings.matching.index import FilterIndex, Found, build_index
 from tidings.model.arrow import ArrowArray
 from tidings.model.domain import Domain
 from tidings.model.subscription import SubscriptionTable
@@ -32,7 +32,7 @@ class IndexSegment:
     """Subscriptions and their index, which never change."""
 
     table: SubscriptionTable
-    index: Index
+    index: FilterIndex
     filters: FilterTable | None = None  # the normal forms, if they are kept for merging
 
     @cached_property

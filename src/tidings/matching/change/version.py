@@ -39,7 +39,7 @@ _SUGGESTED = 10_000  # ids of a part among which one like an unknown one is look
 
 
 @dataclass(frozen=True)
-class IndexVersion:
+class MatcherVersion:
     """Before a domain is known there are no parts, only the table that is pending."""
 
     domain: Domain | None
@@ -86,11 +86,11 @@ class IndexVersion:
         return SubscriptionError(f"no subscription '{subscription_id}'; {hint}")
 
 
-def pending_version(table: SubscriptionTable, domain: Domain | None) -> IndexVersion:
-    return IndexVersion(domain, pending=table, filters=None if domain is None else compile_table(table, domain))
+def pending_version(table: SubscriptionTable, domain: Domain | None) -> MatcherVersion:
+    return MatcherVersion(domain, pending=table, filters=None if domain is None else compile_table(table, domain))
 
 
-def from_first_events(table: SubscriptionTable, domain: Domain) -> IndexVersion:
+def from_first_events(table: SubscriptionTable, domain: Domain) -> MatcherVersion:
     """The version of subscriptions whose domain the first events gave."""
     try:
         return pending_version(table, domain)
@@ -99,11 +99,11 @@ def from_first_events(table: SubscriptionTable, domain: Domain) -> IndexVersion:
         raise FilterError(error.reason, column=error.column, hint=hint) from None
 
 
-def indexed_version(version: IndexVersion, sample: Columns | None) -> IndexVersion:
+def indexed_version(version: MatcherVersion, sample: Columns | None) -> MatcherVersion:
     """With what was pending in a segment; none of its normal forms are kept."""
     assert version.pending is not None
     assert version.filters is not None
-    return IndexVersion(
+    return MatcherVersion(
         version.domain, (*version.base, LiveSegment(segment_of(version.pending, version.filters, sample, keep=False)))
     )
 
@@ -122,7 +122,7 @@ def changed_table(before: SubscriptionTable, added: SubscriptionTable, *, replac
     return joined_tables([before.take(np.flatnonzero(~again)), added])
 
 
-def table_without(version: IndexVersion, ids: Sequence[str | int]) -> IndexVersion:
+def table_without(version: MatcherVersion, ids: Sequence[str | int]) -> MatcherVersion:
     """A version that is not indexed, less some subscriptions."""
     assert version.pending is not None
     gone = set(ids)
@@ -134,7 +134,7 @@ def table_without(version: IndexVersion, ids: Sequence[str | int]) -> IndexVersi
     return replace(version, pending=version.pending.take(rows))
 
 
-def version_without(version: IndexVersion, ids: Sequence[str | int]) -> IndexVersion:
+def version_without(version: MatcherVersion, ids: Sequence[str | int]) -> MatcherVersion:
     """Less some subscriptions, all of which have to be there."""
     if not ids:
         return version
@@ -151,8 +151,8 @@ def version_without(version: IndexVersion, ids: Sequence[str | int]) -> IndexVer
 
 
 def version_with(
-    version: IndexVersion, table: SubscriptionTable, reader: DeltaReader, sample: Columns | None, *, replacing: bool
-) -> IndexVersion:
+    version: MatcherVersion, table: SubscriptionTable, reader: DeltaReader, sample: Columns | None, *, replacing: bool
+) -> MatcherVersion:
     """With more subscriptions, in place of those with the same ids."""
     assert version.domain is not None
     found = [part.find(table.ids) for part in version.parts]
@@ -164,7 +164,7 @@ def version_with(
             _refuse_other_type(part.tables[0].ids.type, table)
     if len(table) >= LARGE or _has_paths(table):
         segment = segment_of(table, compile_table(table, version.domain), sample, keep=True)
-        return IndexVersion(version.domain, (*_dropped(version, found).parts, LiveSegment(segment)))
+        return MatcherVersion(version.domain, (*_dropped(version, found).parts, LiveSegment(segment)))
     reads = _read(table, reader)
     version = _dropped(version, found) if there.any() else version  # from here on nothing is refused
     delta = version.delta or _hosted(Delta(reader.domain, sample), version.base)
@@ -195,7 +195,7 @@ def _read(table: SubscriptionTable, reader: DeltaReader) -> Reads:
     return reads
 
 
-def _dropped(version: IndexVersion, found: Sequence[Slots]) -> IndexVersion:
+def _dropped(version: MatcherVersion, found: Sequence[Slots]) -> MatcherVersion:
     """Less the slots found in each part."""
     wanted = [slots[slots >= 0] for slots in found]
     base = [part.without(slots) if len(slots) else part for part, slots in zip(version.base, wanted, strict=False)]
@@ -219,14 +219,14 @@ def _refuse_other_type(type_: pa.DataType, table: SubscriptionTable) -> None:
 # ---------------------------------------------------------------------- merging
 
 
-def frozen(version: IndexVersion) -> IndexVersion:
+def frozen(version: MatcherVersion) -> MatcherVersion:
     """With the delta among the parts that are to be merged."""
     return version if version.delta is None else replace(version, base=version.parts, delta=None)
 
 
 def with_merged(
-    version: IndexVersion, before: IndexVersion, first: int, segment: IndexSegment, went: Sequence[Slots]
-) -> IndexVersion:
+    version: MatcherVersion, before: MatcherVersion, first: int, segment: IndexSegment, went: Sequence[Slots]
+) -> MatcherVersion:
     """With a segment in place of the parts of an earlier version from `first` on, less what was removed since."""
     last = len(before.base)
     gone, start = [], 0
@@ -242,7 +242,7 @@ def with_merged(
     return replace(version, base=base, delta=delta)
 
 
-def at_rest(version: IndexVersion, sample: Columns | None) -> IndexVersion:
+def at_rest(version: MatcherVersion, sample: Columns | None) -> MatcherVersion:
     """The same subscriptions in segments alone, which share nothing with those that are changed later."""
     if version.domain is None:
         return version

@@ -44,7 +44,7 @@ def classes_of(entries: Entries) -> list[npt.NDArray[np.int64]]:
     return [group for group in groups if entries.offsets[group[0] + 1] > entries.offsets[group[0]]]
 
 
-class Sampled:
+class SampledEvents:
     """Sampled events by attribute: their codes, and how many lie in the cells below each."""
 
     def __init__(self, coders: list[Coder], codes: npt.NDArray[np.int64]) -> None:
@@ -58,7 +58,7 @@ class Sampled:
 class Access:
     """How likely events satisfy each constraint, and what follows for each entry."""
 
-    def __init__(self, entries: Entries, cells: RowCells, sampled: Sampled) -> None:
+    def __init__(self, entries: Entries, cells: RowCells, sampled: SampledEvents) -> None:
         self.cells = cells
         self._entries = entries
         rows = len(entries.attributes)

@@ -29,13 +29,14 @@ from tidings.matching.engines.cell_kernels import (
     MAX_LEVEL,
     STEP,
     SURE,
+    CellArrays,
     GuestTable,
     cell_of,
     hash_byte,
     name_cell,
 )
 from tidings.matching.engines.cells import NOBODY, Cells, Roomy
-from tidings.matching.engines.engine_choice import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, Sampled
+from tidings.matching.engines.engine_choice import BYTE_NS, CANDIDATE_NS, GRID_FACTOR, SampledEvents
 from tidings.matching.engines.entries import NULL
 from tidings.matching.engines.event_codes import Coder, encode, text_code
 from tidings.model.types import Path
@@ -50,7 +51,7 @@ class Host:
     given: Cells
     roomy: Roomy  # the same, with room
     attributes: dict[Path, int]  # that the index has codes for
-    sampled: Sampled
+    sampled: SampledEvents
     celled: npt.NDArray[np.bool_]  # attributes of which events have cells
     edges: npt.NDArray[np.int64]  # between those, attribute after attribute
     edge_ends: npt.NDArray[np.int64]
@@ -85,7 +86,7 @@ def host_of(cells: Cells, coders: list[Coder], sample: Columns | None) -> Host:
         given=cells,
         roomy=cells.with_room(),
         attributes={coder.path: number for number, coder in enumerate(coders) if coder.keys is None},
-        sampled=Sampled(coders, codes),
+        sampled=SampledEvents(coders, codes),
         celled=np.array([coder.celled for coder in coders], bool),
         edges=np.concatenate([coder.grid.edges for coder in coders]),
         edge_ends=np.cumsum([len(coder.grid.edges) for coder in coders]),
@@ -135,17 +136,13 @@ class Guests:
         entries, rows = len(new.ends), len(new.lows)
         lows, highs, first_cells, last_cells = (np.empty(rows, np.int64) for _ in range(4))
         unclear = np.zeros(entries, bool)
-        _code(
-            *new[:7], host.tables, host.table_ends, host.key_places, host.key_ends, host.key_data, host.edges,
-            host.edge_ends, lows, highs, first_cells, last_cells, unclear,
-        )  # fmt: skip
+        constants = (host.tables, host.table_ends, host.key_places, host.key_ends, host.key_data)
+        coded = (lows, highs, first_cells, last_cells)
+        _code(tuple(new[:7]), constants, host.edges, host.edge_ends, coded, unclear)
         placed = np.zeros(entries, bool)
         named = _place(
-            new.ends, new.attributes, lows, highs, first_cells, last_cells, host.celled, host.sampled.ordered,
-            host.sampled.below, cells.kinds, cells.table_keys, cells.table_cells, cells.cell_kinds, cells.cell_groups,
-            cells.group_attributes, cells.group_entries, cells.group_widths, cells.group_steps, cells.steps,
-            cells.low_bytes, cells.high_bytes, cells.checks, cells.outputs, self.table.ends, self.step_ends,
-            self.table.size, self.named, placed,
+            new.ends, (new.attributes, *coded), (host.celled, host.sampled.ordered, host.sampled.below), tuple(cells),
+            self.table.ends, self.step_ends, self.table.size, self.named, placed,
         )  # fmt: skip
         known = replace(self._with_rows(new, placed, lows, highs), named=int(named))
         return known, placed, unclear & placed
@@ -184,12 +181,11 @@ def with_room(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
 
 
 @kernel
-def _code(
-    ends: Any, attributes: Any, lows: Any, highs: Any, texts: Any, text_ends: Any, text_data: Any, tables: Any,
-    table_ends: Any, key_places: Any, key_ends: Any, key_data: Any, edges: Any, edge_ends: Any, low_codes: Any,
-    high_codes: Any, first_cells: Any, last_cells: Any, unclear: Any,
-) -> None:  # fmt: skip
-    """Rows in the host's codes and cells."""
+def _code(new: Any, constants: Any, edges: Any, edge_ends: Any, coded: Any, unclear: Any) -> None:
+    """Write rows in the host's codes and cells. Records come as plain tuples: see `cell_kernels.match`."""
+    ends, attributes, lows, highs, texts, text_ends, text_data = new
+    tables, table_ends, key_places, key_ends, key_data = constants
+    low_codes, high_codes, first_cells, last_cells = coded
     text_data, tables, key_places = borrowed(text_data), borrowed(tables), borrowed(key_places)
     key_data, edges = borrowed(key_data), borrowed(edges)
     row = 0
@@ -218,21 +214,24 @@ def _cell(code: Any, edges: Any) -> Any:
 
 @kernel
 def _place(
-    ends: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any, celled: Any, ordered: Any,
-    below: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any, cell_groups: Any,
-    group_attributes: Any, group_entries: Any, group_widths: Any, group_steps: Any, steps: Any, low_bytes: Any,
-    high_bytes: Any, checks: Any, outputs: Any, group_ends: Any, step_ends: Any, guest: Any, named: Any, placed: Any,
+    ends: Any, rows: Any, sampled: Any, cells: Any, group_ends: Any, step_ends: Any, guest: Any, named: Any, placed: Any
 ) -> Any:  # fmt: skip
     """Put entries into the groups that cost events least of those that have a place; guests are numbered on.
 
-    Answers how many cells have keys then.
+    Records come as plain tuples. Returns how many cells have keys then.
     """
+    attributes, lows, highs, first_cells, last_cells = rows
+    celled, ordered, below = sampled
+    host = CellArrays(*cells)
+    group_attributes, group_entries, group_widths = host.group_attributes, host.group_entries, host.group_widths
+    group_steps, steps, cell_groups = host.group_steps, host.steps, host.cell_groups
+    low_bytes, high_bytes, checks, outputs = host.low_bytes, host.high_bytes, host.checks, host.outputs
     attributes, lows, highs = borrowed(attributes), borrowed(lows), borrowed(highs)
     first_cells, last_cells, ordered, below = (
         borrowed(first_cells), borrowed(last_cells), borrowed(ordered), borrowed(below),
     )  # fmt: skip
     kinds, table_keys, table_cells, cell_kinds = (
-        borrowed(kinds), borrowed(table_keys), borrowed(table_cells), borrowed(cell_kinds),
+        borrowed(host.kinds), borrowed(host.table_keys), borrowed(host.table_cells), borrowed(host.cell_kinds),
     )  # fmt: skip
     shares = np.empty(len(attributes))
     begin = 0

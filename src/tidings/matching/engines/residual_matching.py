@@ -75,7 +75,7 @@ def asking_of(entries: Entries, slots: int) -> tuple[Asking, npt.NDArray[np.int3
     )
 
 
-class Decision:
+class ResidualDecision:
     """What is decided of one stretch of events."""
 
     def __init__(self, asking: Asking, columns: Columns, encoded: Encoded, texts: ArrowArray) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.matching.batch_columns import Columns
 from tidings.matching.engines.blocks import BLOCK
-from tidings.matching.engines.engine_choice import MIN_BLOCKS, Access, Sampled, classes_of
+from tidings.matching.engines.engine_choice import MIN_BLOCKS, Access, SampledEvents, classes_of
 from tidings.matching.engines.entries import Entries, entries_of
 from tidings.matching.engines.event_codes import Coder, RowCells, coders_of, encode
 from tidings.matching.engines.path_engine import served_by_paths
@@ -73,7 +73,7 @@ class MatchCosts:
         return min(cells_ns, access.blocks_ns(members, self._scale))
 
     def _access(self, codes: npt.NDArray[np.int64]) -> Access:
-        return Access(self._entries, self._cells, Sampled(self._coders, codes))
+        return Access(self._entries, self._cells, SampledEvents(self._coders, codes))
 
 
 def _drawn(entries: Entries, coders: list[Coder]) -> npt.NDArray[np.int64]:
