@@ -92,6 +92,16 @@ def test_a_domain_without_events_survives_restarts(spark: SparkSession, world: W
         assert stream.status()["problem"] is None
 
 
+def answered(jobs: Jobs, world: World, *ids: str) -> None:
+    """Looks for jobs until these have answers: one of a tenant is done at a time."""
+
+    def are_all() -> bool:
+        jobs.look()
+        return all(world.data.answer(id).exists() for id in ids)
+
+    until(are_all)
+
+
 def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSession, world: World) -> None:
     old = world.publish(1.0, 9.0, 10.0)
     number = world.subscribe("price > 8", "history", replay_from=0)
@@ -112,8 +122,7 @@ def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSessio
     asked = world.catalogue.add_job("backtest", "ada", request)
     wrong = world.catalogue.add_job("backtest", "ada", {"domain": "quotes", "filter": "prise > 1"})
     empty = world.catalogue.add_job("backtest", "ada", {**request, "from": world.log.end})
-    jobs.look()
-    until(lambda: all(world.data.answer(id).exists() for id in (asked, wrong, empty)))
+    answered(jobs, world, asked, wrong, empty)
     answer = json.loads(world.data.answer(asked).read_text())
     assert (answer["count"], answer["events"]) == (1, 3)
     assert sum(row["count"] for row in answer["rate"]) == 1
@@ -139,8 +148,7 @@ def test_replays_name_and_backtests_count_events_that_no_longer_fit_their_domain
     jobs = Jobs(context_of(spark, world))
     (job,) = world.catalogue.open_jobs()
     asked = world.catalogue.add_job("backtest", "ada", {"domain": "quotes", "filter": "source = 's'"})
-    jobs.look()
-    until(lambda: all(world.data.answer(id).exists() for id in (job.id, asked)))
+    answered(jobs, world, job.id, asked)
     answer = json.loads(world.data.answer(job.id).read_text())
     assert (answer["matches"], sorted(answer["misfits"])) == (1, sorted(map(str, old)))
     assert "attribute 'price'" in answer["misfits"][str(old[0])]
