@@ -96,7 +96,9 @@ def routed_to_each(events: DataFrame, task: RouteTask) -> DataFrame:
     """Every event to each of its partitions, under numbers for names and with the column VISIT."""
     given = numbered(events)
     visit = COMBINED if task.combined else VISITED
-    schema = T.StructType([*given.schema.fields, T.StructField(VISIT, visit, False)])
+    # A visit that does not carry a column has NULL there, whatever the events' own schema says of it.
+    carried = [T.StructField(one.name, one.dataType, one.nullable or task.combined) for one in given.schema.fields]
+    schema = T.StructType([*carried, T.StructField(VISIT, visit, False)])
     sent = given.mapInArrow(partial(send, task), schema)
     return numbered(sent.repartitionById(task.partitions, F.col(f"{VISIT}.partition")))
 
