@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -272,7 +272,7 @@ def test_bytes_that_wait_are_those_of_the_events_and_are_known_after_a_restart(m
     head, items = "x" * 20_000, "".join(f"<item><guid>a{number}</guid></item>" for number in range(30))
     feed = f"<rss><channel><title>{head}</title>{items}</channel></rss>"
 
-    def post() -> httpx.Response:
+    def post() -> httpx2.Response:
         kind = {"content-type": "application/rss+xml"}
         return gateway.client.post("/v1/domains/news/events", content=feed, headers=kind)
 
