@@ -425,10 +425,11 @@ class Delta:
         events, entries = np.empty(_PAIRS, np.int32), np.empty(_PAIRS, np.int32)
         found, place, event, tried = (np.uint64(0),) * 4
         while True:
-            found, place, event, tried = kernels.match(
+            stopped = kernels.match(
                 encoded.codes, encoded.cells, self._heads, self._links, tuple(self._rows), events, entries, found,
                 place, event, tried,
             )  # fmt: skip
+            found, place, event, tried = map(np.uint64, stopped)  # they come as Python's integers, which are signed
             if place > 2 * len(self.attributes):
                 return events[:found], entries[:found], int(tried)
             events, entries = (np.concatenate([array, np.empty_like(array)]) for array in (events, entries))
