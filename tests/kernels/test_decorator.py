@@ -30,7 +30,7 @@ def first(numbers):
 def twice_the_first(numbers):
     return first(numbers) * 2
 """
-TYPES = "int8", "int64", "float32", "bool"
+TYPES = "int8", "int32", "int64", "float32", "float64", "bool"
 
 
 def _run(folder: Path, code: str) -> subprocess.Popen[str]:

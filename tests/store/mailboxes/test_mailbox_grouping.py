@@ -72,7 +72,7 @@ STEP = st.one_of(
 
 @pytest.mark.usefixtures("pages_always")
 @given(st.sampled_from([None, 1, 2, 4, 1000]), st.lists(STEP, max_size=14))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_groups_change_no_result(room: int | None, steps: list[Any]) -> None:
     base, forgotten = 0, set[int]()
     with Notifications(":memory:", max_waiting=room) as plain, Notifications(":memory:", max_waiting=room) as store:

@@ -39,7 +39,7 @@ def test_a_node_handles_without_an_error_any_change_of_a_message_that_passes(sys
     random = Random(f"changed {system}")
     world, passed = run.world, 0
     nodes = list(world.nodes.values())
-    for round_ in range(100):
+    for round_ in range(200):
         for message in checker.kinds.values():
             node: Any = random.choice(nodes)
             change = random.choice([changed, bent])
