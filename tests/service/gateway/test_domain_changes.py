@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -141,10 +142,14 @@ def test_more_waiting_events_than_can_be_checked_are_waited_for(
     assert put(alone, STOCKS) == 200  # as it is
 
 
+def publish(gateway: Gateway, event: dict[str, Any]) -> int:
+    with gateway.client_of(gateway.token) as client:
+        return client.post("/v1/domains/stocks/events", json=event, timeout=60).status_code
+
+
 def test_an_event_published_during_a_change_of_its_domain_must_fit_the_new_one(
     alone: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is in the log after its end was read for the change, and answered when the change is done."""
     alone.subscribe("symbol = 'OIL'")
     catalogue, writing, go_on = alone.context.catalogue, threading.Event(), threading.Event()
     put_domain = catalogue.put_domain
@@ -154,19 +159,70 @@ def test_an_event_published_during_a_change_of_its_domain_must_fit_the_new_one(
         assert go_on.wait(60)
         return put_domain(*given, **named)
 
-    def publish(event: dict[str, Any]) -> int:
-        with alone.client_of(alone.token) as client:
-            return client.post("/v1/domains/stocks/events", json=event, timeout=60).status_code
-
     monkeypatch.setattr(catalogue, "put_domain", blocking)
     with ThreadPoolExecutor(3) as threads:
         changing = threads.submit(put, alone, WORDS)
         assert writing.wait(60)
         end = alone.end
-        misfit = threads.submit(publish, {"symbol": "OIL", "price": 1.5})
-        fit = threads.submit(publish, {"symbol": "OIL"})
-        until(lambda: alone.end == end + 2)
-        assert not misfit.done()
-        assert not fit.done()
+        uploading = '{"symbol":"OIL","price":1.5}', '{"symbol":"OIL"}'
+        misfit, fit = (threads.submit(publish, alone, json.loads(event)) for event in uploading)
+        until(lambda: alone.context.use.used(alone.name, "uploading_bytes") == sum(map(len, uploading)))
+        assert alone.end == end
         go_on.set()
-        assert (changing.result(), misfit.result(), fit.result()) == (200, 409, 200)
+        assert (changing.result(), misfit.result(), fit.result()) == (200, 400, 200)
+        assert alone.end == end + 1  # what was refused is not in the log
+
+
+def test_a_change_of_domain_waits_for_events_that_are_being_appended(
+    alone: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone.subscribe("symbol = 'OIL'")
+    log, appending, go_on = alone.context.stores.log, threading.Event(), threading.Event()
+    submit = log.submit
+
+    def slowly(*given: Any, **named: Any) -> Future[list[int]]:
+        appended: Future[list[int]] = Future()
+
+        def append() -> None:
+            assert go_on.wait(60)
+            appended.set_result(submit(*given, **named).result())
+
+        threading.Thread(target=append).start()
+        appending.set()
+        return appended
+
+    monkeypatch.setattr(log, "submit", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        publishing = threads.submit(publish, alone, {"symbol": "OIL", "price": 1.5})
+        assert appending.wait(60)
+        changing = threads.submit(put, alone, WORDS)
+        other = alone.other_tenant()
+        other.describe()
+        assert put(other, WORDS) == 200  # and has waited for nobody
+        go_on.set()
+        assert (publishing.result(), changing.result()) == (200, 409)
+
+
+def test_a_domain_that_was_read_before_a_change_is_not_remembered_after_it(
+    stocks: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise events that do not fit it would be taken, as long as the gateway runs."""
+    stocks.context.domains.forget(stocks.name, "stocks")
+    catalogue, read, go_on = stocks.context.catalogue, threading.Event(), threading.Event()
+    domain = catalogue.domain
+
+    def slowly(*given: Any) -> Any:
+        found = domain(*given)
+        if not read.is_set():
+            read.set()
+            assert go_on.wait(60)
+        return found
+
+    monkeypatch.setattr(catalogue, "domain", slowly)
+    with ThreadPoolExecutor(1) as threads:
+        publishing = threads.submit(publish, stocks, {"symbol": "OIL", "price": 1.5})
+        assert read.wait(60)
+        assert put(stocks, WORDS) == 200
+        go_on.set()
+        assert publishing.result() == 400
+    assert publish(stocks, {"symbol": "OIL", "price": 1.5}) == 400

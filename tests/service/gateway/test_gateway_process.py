@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import subprocess
@@ -64,6 +65,7 @@ class Process:
         self.process.send_signal(number)
         status = self.process.wait(LAST_RESORT_SECONDS)
         assert self.process.stderr is not None
+        self.said = self.process.stderr.read().decode()
         self.process.stderr.close()
         return status
 
@@ -92,6 +94,20 @@ def signals_kept() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_uploads_that_stall_do_not_hold_up_an_orderly_end(process: Process) -> None:
+    token = (process.data / "token").read_text().strip()
+    head = f"POST /v1/domains/stocks/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+    stalled = [socket.create_connection(("127.0.0.1", process.port)) for _ in range(3)]
+    for one in stalled:
+        one.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{".encode())
+    under_way = re.compile(r'tidings_tenant_used\{quota="uploading_bytes".*\} 3\b')
+    until(lambda: under_way.search(process.client.get("/metrics").text))
+    assert process.end(signal.SIGTERM) == 0
+    assert "Traceback" not in process.said  # as requests leave that are cancelled after ten seconds
+    for one in stalled:
+        one.close()
 
 
 def test_what_was_answered_survives_a_kill_and_an_orderly_end_ends_streams(

@@ -6,8 +6,9 @@ The gateway is the only process that changes them, so it knows when to forget.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Sequence
+import contextlib
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -60,8 +61,11 @@ class KnownDomains:
         self._use = use
         self._threads = threads
         self._known: OrderedDict[tuple[str, str], KnownDomain] = OrderedDict()
+        self._forgotten = 0  # a count: what was read before a change is not remembered after it
         # One lock for each domain that is being created or changed, so that it is counted once.
-        self._changing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._appending: Counter[tuple[str, str]] = Counter()  # requests under way, which nobody may change it under
+        self._drained: dict[tuple[str, str], asyncio.Event] = {}  # set when there are none
 
     def remembered(self, tenant: str, name: str) -> KnownDomain | None:
         return self._known.get((tenant, name))
@@ -72,8 +76,11 @@ class KnownDomains:
             return found
         if not NAME.fullmatch(name):
             return None
+        before = self._forgotten
         row = await self._threads.run(self._catalogue.domain, tenant, name)
-        return None if row is None else self._remember(known(row))
+        if row is None:
+            return None
+        return self._remember(known(row)) if before == self._forgotten else known(row)
 
     async def required(self, tenant: str, name: object, *, pointer: str | None = None) -> KnownDomain:
         """Returns a domain; raises a 404 if it does not exist."""
@@ -93,19 +100,42 @@ class KnownDomains:
             with self._use.made(tenant, "domains"):
                 return self._remember(await self._threads.run(self._infer, tenant, name, events))
 
-    def changing(self, tenant: str, name: str) -> asyncio.Lock:
-        """Returns the lock to hold while a domain is created or changed; no tenant waits for another's."""
-        return self._changing.setdefault((tenant, name), asyncio.Lock())
+    @contextlib.asynccontextmanager
+    async def changing(self, tenant: str, name: str) -> AsyncIterator[None]:
+        """A block that creates or changes a domain, while no event is appended; no tenant waits for another's."""
+        async with self._locks.setdefault((tenant, name), asyncio.Lock()):
+            while (tenant, name) in self._appending:
+                self._drained[tenant, name] = asyncio.Event()
+                await self._drained[tenant, name].wait()
+            yield
 
-    async def changed(self, before: KnownDomain) -> KnownDomain | None:
-        """Returns a domain as it is now if its definition has changed; waits while it is being changed."""
-        tenant, name = before.row.tenant, before.row.name
-        lock = self._changing.get((tenant, name))
-        if (lock is None or not lock.locked()) and self._known.get((tenant, name)) is before:
-            return None
-        async with self.changing(tenant, name):
-            now = await self.find(tenant, name)
-        return None if now is None or now.domain == before.domain else now
+    @contextlib.contextmanager
+    def appending(self) -> Iterator[Appending]:
+        """A block that appends events to a domain, which is not changed meanwhile."""
+        block = Appending(self)
+        try:
+            yield block
+        finally:
+            if (key := block.key) is not None:
+                self._appending[key] -= 1
+                if not self._appending[key]:
+                    del self._appending[key]
+                    if (waiting := self._drained.pop(key, None)) is not None:
+                        waiting.set()
+
+    async def begin_appending(self, tenant: str, name: str) -> KnownDomain | None:
+        """Returns a domain, which stays as it is from now on; waits while it is being changed."""
+        while True:
+            found = self._known.get((tenant, name)) or await self.find(tenant, name)
+            lock = self._locks.get((tenant, name))
+            if lock is not None and lock.locked():
+                async with lock:
+                    continue
+            if found is None:
+                return None
+            if self._known.get((tenant, name)) is found:
+                self._appending[tenant, name] += 1
+                return found
 
     def removed(self, tenant: str, name: str) -> None:
         self._use.give(tenant, "domains")
@@ -126,6 +156,7 @@ class KnownDomains:
 
     def forget(self, tenant: str, name: str) -> None:
         """Has a domain looked up again next time: it was changed, or removed."""
+        self._forgotten += 1
         self._known.pop((tenant, name), None)
 
     def _remember(self, found: KnownDomain) -> KnownDomain:
@@ -133,6 +164,24 @@ class KnownDomains:
         while len(self._known) > _REMEMBERED_DOMAINS:
             self._known.popitem(last=False)
         return found
+
+
+class Appending:
+    """Has one domain stay as it is: from when it is found to the end of the block."""
+
+    def __init__(self, domains: KnownDomains) -> None:
+        self._domains = domains
+        self.key: tuple[str, str] | None = None
+
+    async def find(self, tenant: str, name: str) -> KnownDomain | None:
+        found = await self._domains.begin_appending(tenant, name)
+        if found is not None:
+            self.key = tenant, name
+        return found
+
+    async def infer(self, tenant: str, name: str, events: Sequence[dict[str, Any]]) -> KnownDomain:
+        inferred = await self._domains.inferred(tenant, name, events)
+        return await self.find(tenant, name) or inferred  # which was removed at once
 
 
 class KnownSubscriptions:

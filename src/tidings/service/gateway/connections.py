@@ -29,7 +29,7 @@ from tidings.service.gateway.security import CONNECTION, is_loopback
 from tidings.service.gateway.tenant_use import TenantUse
 
 _QUOTA = "connections"
-_LINGER_SECONDS = 2.0  # that a client has to read the reason for which its connection is closed
+_LINGER_SECONDS = 2.0  # that a client has before its connection is closed, to read the reason or to send the rest
 
 
 class Connections:
@@ -149,6 +149,16 @@ class GatewayProtocol(HttpToolsProtocol):
         if self.tenant is not None:
             self._all.give(self.tenant, _QUOTA)
             self.tenant = None
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._in_body:
+            self.loop.call_later(_LINGER_SECONDS, self._end_upload)
+
+    def _end_upload(self) -> None:
+        """Closes a connection whose body has not come, since the gateway stops and cannot wait for it."""
+        if self._in_body:
+            self.transport.abort()
 
     def belongs_to(self, tenant: str) -> None:
         """Counts this connection for a tenant; raises a 429 if it has too many."""

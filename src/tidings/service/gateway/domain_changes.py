@@ -1,11 +1,11 @@
 """Describes domains: adds one, or changes its attributes unless a filter or a waiting event needs them as they are.
 
 An event that was acknowledged is matched with the domain as it is then. So a definition that an event which waits to
-be matched does not fit is refused: the event would be lost. What is published meanwhile is acknowledged after the
-change, if it fits (`Publisher`):
+be matched does not fit is refused: the event would be lost. What is published meanwhile waits for the change, which
+in turn waits for what is being appended (`KnownDomains`):
 
-    changing ──────┬── log's end read ── events before it checked ── written ──┐
-    publishing ────┴── appended ───────────── waits ───────────────────────────┴── checked again, acknowledged
+    publishing ── appended ──┐                                                 ┌── checked, appended
+    changing ────────────────┴── log's end read ── events before it checked ── written
 
 Checking all filters of a domain takes long, and holds no lock. A filter that is added or changed meanwhile moves the
 domain's revision; the new definition is written only at the revision that was checked.

@@ -52,9 +52,9 @@ class Publisher:
         began = time.perf_counter()
         settings = self._settings
         kind = media_type(request)
-        with self._bodies.held(tenant) as held:
+        with self._bodies.held(tenant) as held, self._domains.appending() as appending:
             body = await self._bodies.read(request, settings.max_batch_bytes, held)
-            domain = self._domains.remembered(tenant, name) or await self._domains.find(tenant, name)
+            domain = await appending.find(tenant, name)
             self._refuse_if_behind(tenant, domain, len(body))
             # A large body is read in a thread, so that other requests do not wait for it.
             apart = len(body) > settings.threaded_bytes or kind in FEEDS
@@ -67,7 +67,7 @@ class Publisher:
                 held.grow(size - len(body))
                 self._refuse_if_behind(tenant, domain, size)
             if domain is None:
-                domain = await self._domains.inferred(tenant, name, read.objects)
+                domain = await appending.infer(tenant, name, read.objects)
             many = len(read.objects) > 1 or _is_many(kind, body)
             try:
                 future = await self._do(apart, self._submit, read, domain, many)
@@ -81,8 +81,6 @@ class Publisher:
                     raise
                 pointer = pointer_to(error.row) if many else None
                 raise Problem(409, "conflict", str(error), pointer=pointer, position=error.position) from None
-            if (changed := await self._domains.changed(domain)) is not None:
-                await self._do(apart, _refuse_misfits, read, changed)
         self._lag.appended(domain.key, max(positions) + 1, len(positions), size)
         self._metrics.published(len(positions), len(body), time.perf_counter() - began)
         return _answer(positions)
@@ -125,21 +123,6 @@ class Publisher:
                 limit="max_lag_events",
                 value=self._settings.max_lag_events,
             )
-
-
-def _refuse_misfits(events: Events, domain: KnownDomain) -> None:
-    """Raises a 409 if a domain was changed while events were appended, and they no longer fit it."""
-    rejects = read_events(events.objects, domain.domain, on_error="reject").rejects
-    if rejects:
-        detail = (
-            f"attribute '{rejects[0].attribute}': {rejects[0].reason}" if rejects[0].attribute else rejects[0].reason
-        )
-        raise Problem(
-            409,
-            "conflict",
-            f"the domain '{domain.row.name}' was changed while these events were published, and they do not fit it any "
-            f"more: {detail}; publish events that fit it",
-        )
 
 
 def misfit(error: EventError, objects: list[dict[str, Any]], many: bool, *, in_data: bool = True) -> Problem:
