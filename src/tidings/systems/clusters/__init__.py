@@ -6,12 +6,13 @@ contains it.
 
 E. Casalicchio et al., "Clustering mechanism for content-based system in DHT-based overlay networks".
 
-placement   axes, clusters on them, who owns them, and when they are worth making again
-clustering  groups of similar boxes
-space       boxes and points, one filter or event at a time
-node        a member of the groups, which knows all clusters
-messages    what the nodes say to each other
-laws, bugs  what must hold, and nodes that break it
+placement       axes, clusters on them, who owns them, and when they are worth making again
+clustering      groups of similar boxes
+micro_clusters  groups of millions of boxes, approximately
+space           boxes and points, one filter or event at a time
+node            a member of the groups, which knows all clusters
+messages        what the nodes say to each other
+laws, bugs      what must hold, and nodes that break it
 """
 
 from tidings.systems.interface import System
