@@ -24,6 +24,7 @@ from tidings.systems.interface import System, systems
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Event, Id, Message, Node, PubSubNode
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS
+from tidings.systems.system_settings import Given, changed, no_node, setting_named
 
 
 class UnknownSystem(TidingsError):
@@ -113,7 +114,7 @@ class Overlay(Generic[N, G, S]):
     simulated: S  # of a simulation: nodes meet trouble soon
     wire_bits: int = ADDRESS_BITS  # of the ids in messages
     host_of: Callable[[Id], Id] = lambda id: id  # the node that an id in a message belongs to
-    least: int = 3  # nodes that a simulation leaves running
+    least: Callable[[S], int] = lambda settings: 3  # nodes that a simulation leaves running
     event_path: Callable[[str, ObservedWorld], EventPath] | None = None
 
 
@@ -255,10 +256,11 @@ class Bug(NamedTuple):
 
 @dataclass(frozen=True)
 class NamedOverlay:
-    """A system that runs as nodes, or a variant of one."""
+    """A system that runs as nodes, or a variant of one, with the settings that a user gave."""
 
     system: System
     variant: str = ""
+    given: Given = ()
 
     @property
     def name(self) -> str:
@@ -272,11 +274,28 @@ class NamedOverlay:
     def overlay(self) -> AnyOverlay:
         return cast(AnyOverlay, self._module("node").OVERLAY)
 
-    def settings(self, *, simulated: bool = False, **changes: Any) -> Any:
-        """Returns the settings of its nodes."""
-        given: Any = self.overlay.simulated if simulated else self.overlay.settings
-        ours = self.system.variants[self.variant].settings if self.variant else {}
-        return given._replace(**{**ours, **changes})
+    def with_settings(self, given: Given) -> NamedOverlay:
+        """Returns the same system with these settings: a variant of it, where they are the variant's."""
+        values = self._read(given, lambda node: 0)  # a value that cannot be is refused before there is a node
+        variant = next(
+            (name for name, one in self.system.variants.items() if one.settings.items() <= values.items()),
+            "" if set(values) & set(self._variant_settings) else self.variant,
+        )
+        return NamedOverlay(self.system, variant, given)
+
+    @property
+    def _variant_settings(self) -> Mapping[str, Any]:
+        return self.system.variants[self.variant].settings if self.variant else {}
+
+    def settings(self, *, simulated: bool = False, node_id: Callable[[str], Id] = no_node, **changes: Any) -> Any:
+        """Returns the settings of its nodes; `node_id` returns the id of a node that a setting names."""
+        defaults: Any = self.overlay.simulated if simulated else self.overlay.settings
+        return changed(defaults, {**self._variant_settings, **self._read(self.given, node_id), **changes})
+
+    def _read(self, given: Given, node_id: Callable[[str], Id]) -> dict[str, Any]:
+        """The values of settings, by the fields that they name."""
+        named = [(setting_named(self.system.settings, name, self.name), text) for name, text in given]
+        return {setting.field: setting.read(text, node_id) for setting, text in named}
 
     def laws(self, conditions: Conditions) -> list[Law]:
         """Returns the laws that hold under these conditions."""

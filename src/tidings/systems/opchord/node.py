@@ -339,7 +339,7 @@ def ring_overlay(adapt: Callable[..., RingView]) -> Overlay[OPChordNode, Lists, 
         MESSAGES,
         OPChordSettings(ChordSettings(bits=ADDRESS_BITS)),
         simulated=OPChordSettings(ChordSettings(bits=24, successors=3)),
-        least=4,  # one more than the successors that a node knows: what Zave's proof begins with
+        least=lambda settings: settings.chord.successors + 1,  # what Zave's proof begins with
     )
 
 
