@@ -92,6 +92,7 @@ bench-sonnet: $(STAMP) ## Sonnet's overlay at 500 to 3,000 nodes, beside floodin
 faults: $(STAMP) ## kill, damage, fill and overload a real service, and check that it kept every promise
 	@$(BIN)/python -m tests.service.faults
 	@$(BIN)/python -m tests.service.faults.table
+	@$(BIN)/python -m tests.service.faults.attacks
 
 MINUTES ?= 10
 

@@ -53,9 +53,13 @@ def _run(name: str, options: Options, console: Console) -> None:
 
 
 def _finish(
-    name: str, question: str, rows: list[dict[str, Any]], options: Options, shown: tuple[str, ...] | None,
+    name: str,
+    question: str,
+    rows: list[dict[str, Any]],
+    options: Options,
+    shown: tuple[str, ...] | None,
     console: Console,
-) -> None:  # fmt: skip
+) -> None:
     if not rows:
         console.print("nothing to measure here yet")
         return

@@ -80,12 +80,15 @@ def _measured(spark: Any, name: str, size: int) -> dict[str, Any]:
         _check(found, workload)
     counts = found.counts
     return {
-        "workload": name, "subscriptions": size, "seconds": round(seconds, 1),
+        "workload": name,
+        "subscriptions": size,
+        "seconds": round(seconds, 1),
         **{f"{step}_seconds": round(taken, 1) for step, taken in found.seconds.items()},
         **{key: counts[key] for key in ("never", "always", "equivalent", "covered", "redundant", "undecided")},
         "dimensions": [".".join(one.path) for one in found.dimensions if one.suggested],
-        "indices": len(found.indices.chosen), "seed": SEED,
-    }  # fmt: skip
+        "indices": len(found.indices.chosen),
+        "seed": SEED,
+    }
 
 
 def _check(found: Analysis, workload: Workload) -> None:

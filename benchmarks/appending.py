@@ -91,13 +91,16 @@ def _records(count: int) -> list[dict[str, Any]]:
     random = Random(SEED)
     return [
         {
-            "carrier": random.choice(("UA", "AA", "DL", "B6")), "flight": random.randrange(9999),
-            "origin": random.choice(("JFK", "EWR", "LGA")), "dest": random.choice(("SFO", "LAX", "ORD", "MIA")),
-            "dep_delay": round(random.gauss(10, 30), 1), "distance": random.randrange(200, 3000),
+            "carrier": random.choice(("UA", "AA", "DL", "B6")),
+            "flight": random.randrange(9999),
+            "origin": random.choice(("JFK", "EWR", "LGA")),
+            "dest": random.choice(("SFO", "LAX", "ORD", "MIA")),
+            "dep_delay": round(random.gauss(10, 30), 1),
+            "distance": random.randrange(200, 3000),
             "at": f"2013-01-{random.randrange(1, 29):02d}T{random.randrange(24):02d}:00:00Z",
         }
         for _ in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def _row(case: str, events: int, work: Callable[[], float]) -> dict[str, Any]:

@@ -44,10 +44,14 @@ def _matching_table(rows: list[dict[str, Any]]) -> list[str]:
             for peer in ("numpy", "duckdb", "duckdb one join", "polars")
         ]
         cells = [
-            row["workload"], f"{row['subscriptions']:,}", f"{round(row['events_per_core_second'], -2):,.0f}",
-            f"{row['matches_per_event']:,}", *ratios, f"{row['bytes_per_subscription']:.0f}",
+            row["workload"],
+            f"{row['subscriptions']:,}",
+            f"{round(row['events_per_core_second'], -2):,.0f}",
+            f"{row['matches_per_event']:,}",
+            *ratios,
+            f"{row['bytes_per_subscription']:.0f}",
             f"{row['build_seconds']:.1f} s",
-        ]  # fmt: skip
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -115,9 +119,11 @@ def _beyond(row: dict[str, Any]) -> str:
     name = row["way"].split()[0]
     if "failed" in row:
         return f"{name} | refused: no room in memory"
-    return f"{name}, which is {row['chosen']} | {row['events_per_second']:,}" if "chosen" in row else (
-        f"{name} | {row['events_per_second']:,}"
-    )  # fmt: skip
+    return (
+        f"{name}, which is {row['chosen']} | {row['events_per_second']:,}"
+        if "chosen" in row
+        else (f"{name} | {row['events_per_second']:,}")
+    )
 
 
 def of_service() -> str:
@@ -165,8 +171,11 @@ def _of_many_domains() -> list[str]:
 
 
 _MEMORY = {
-    "gateway": "the gateway", "driver": "the driver's Python", "java": "Spark's Java", "workers": "Spark's workers",
-}  # fmt: skip
+    "gateway": "the gateway",
+    "driver": "the driver's Python",
+    "java": "Spark's Java",
+    "workers": "Spark's workers",
+}
 
 
 def of_placements() -> str:
@@ -251,10 +260,14 @@ def of_xml() -> str:
     ]
     for row in result["rows"]:
         cells = [
-            row["workload"], f"{row['queries']:,}", f"{row['documents_per_core_second']:,}",
-            f"{row['matches_per_document']:,.0f}", f"{row['times_lxml']:,}" if "times_lxml" in row else "–",
-            f"{row['index_bytes_per_query']:.0f}", f"{row['build_cpu_s']:.0f} s",
-        ]  # fmt: skip
+            row["workload"],
+            f"{row['queries']:,}",
+            f"{row['documents_per_core_second']:,}",
+            f"{row['matches_per_document']:,.0f}",
+            f"{row['times_lxml']:,}" if "times_lxml" in row else "–",
+            f"{row['index_bytes_per_query']:.0f}",
+            f"{row['build_cpu_s']:.0f} s",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     divided = [row for row in result["rows"] if "sonnet_partitions" in row]
     if divided:
@@ -267,10 +280,12 @@ def of_xml() -> str:
     for row in divided:
         shares = [row[f"sonnet_{name}"] for name in ("largest_share", "largest_share_of_tokens", "held_everywhere")]
         cells = [
-            f"{row['workload']}, {row['queries']:,} paths", f"{row['sonnet_groups']:,}",
+            f"{row['workload']}, {row['queries']:,} paths",
+            f"{row['sonnet_groups']:,}",
             *("–" if share is None else f"{share:.0%}" for share in shares),
-            f"{row['sonnet_partitions_a_document']} partitions", f"{row['sonnet_met_of_all']:.0%}",
-        ]  # fmt: skip
+            f"{row['sonnet_partitions_a_document']} partitions",
+            f"{row['sonnet_met_of_all']:.0%}",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

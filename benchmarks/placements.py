@@ -200,8 +200,10 @@ def _matched_in_shards(workload: Workload, filters: FilterTable, view: View) -> 
 
 
 _PARTS: dict[str, Callable[[str, Size, list[str]], Iterator[dict[str, Any]]]] = {
-    "runs": runs, "planner": planner, "free": free,
-}  # fmt: skip
+    "runs": runs,
+    "planner": planner,
+    "free": free,
+}
 
 
 # ---------------------------------------------------------------------- one session
@@ -219,9 +221,13 @@ class Bench:
         self._temporary = tempfile.TemporaryDirectory(prefix="tidings-placements-")
         self._folder = Path(self._temporary.name)
         config = {
-            "spark.driver.memory": "2g", "spark.executor.memory": "2g", "spark.executor.cores": "1",
-            "spark.executor.memoryOverhead": "2g", "spark.ui.enabled": "true", "spark.ui.port": "0",
-        }  # fmt: skip
+            "spark.driver.memory": "2g",
+            "spark.executor.memory": "2g",
+            "spark.executor.cores": "1",
+            "spark.executor.memoryOverhead": "2g",
+            "spark.ui.enabled": "true",
+            "spark.ui.port": "0",
+        }
         self.spark = pipeline.session(MASTER, config=config)
         table = pa.table({"id": np.arange(self._size.subscriptions), "filter": self._workload.filters})
         pq.write_table(table, self._folder / "subscriptions.parquet", row_group_size=max(1, len(table) // 8))

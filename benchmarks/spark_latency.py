@@ -110,9 +110,13 @@ def measured(setting: Setting) -> dict[str, Any]:
                 for name, given in work.items()
             ]
             with stream(
-                LogEvents(folder / "log", workload.domain), folder / "index", StoreSink(folder / "store"),
-                checkpoint=folder / "query", trigger=setting.trigger, options=setting.options,
-            ) as running:  # fmt: skip
+                LogEvents(folder / "log", workload.domain),
+                folder / "index",
+                StoreSink(folder / "store"),
+                checkpoint=folder / "query",
+                trigger=setting.trigger,
+                options=setting.options,
+            ) as running:
                 for process in others:
                     process.start()
                 watched = _watch(folder, running, answers)

@@ -112,8 +112,11 @@ def beyond(quick: bool) -> Iterator[dict[str, Any]]:
     """
     size = 100_000 if quick else 3_000_000
     given: dict[str, Any] = {
-        "name": "bluedove", "subscriptions": size, "output": "counts", "shape": {"width": 25},
-    }  # fmt: skip
+        "name": "bluedove",
+        "subscriptions": size,
+        "output": "counts",
+        "shape": {"width": 25},
+    }
     few, many = {"events": 20_000, **given}, {"events": 400_000, **given}
     with tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder:
         with Bench(cores=2, quick=quick, folder=folder) as bench:

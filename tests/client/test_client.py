@@ -284,12 +284,16 @@ def test_a_subscription_says_what_was_asked_for(client: AnyClient, service: Fake
     )  # fmt: skip
     assert sent(service) == [
         {
-            "id": "mine", "domain": "quotes", "filter": "price > 3",
+            "id": "mine",
+            "domain": "quotes",
+            "filter": "price > 3",
             "delivery": {"mode": "webhook", "url": "https://example.org/hook", "secret": "whsec_x"},
-            "start": {"time": "2026-01-02T00:00:00Z"}, "expires": "2027-01-02T00:00:00Z", "labels": {"team": "oil"},
+            "start": {"time": "2026-01-02T00:00:00Z"},
+            "expires": "2027-01-02T00:00:00Z",
+            "labels": {"team": "oil"},
             "paused": True,
         }
-    ]  # fmt: skip
+    ]
     assert (made.id, made.mode, made.url, made.labels) == (
         "mine",
         "webhook",
@@ -321,8 +325,11 @@ def test_a_change_sends_what_changes(client: AnyClient, service: FakeService) ->
     assert not client("resume", "mine").paused
     client("change", "mine", expires=None, labels={"team": None})
     assert sent(service) == [
-        {"filter": "price > 4"}, {"paused": True}, {"paused": False}, {"expires": None, "labels": {"team": None}},
-    ]  # fmt: skip
+        {"filter": "price > 4"},
+        {"paused": True},
+        {"paused": False},
+        {"expires": None, "labels": {"team": None}},
+    ]
     with pytest.raises(ValueError, match="something"):
         client("change", "mine")
 

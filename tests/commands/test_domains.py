@@ -11,8 +11,9 @@ from .conftest import Run
 def test_a_domain_is_put_by_attributes_by_a_file_and_by_events(run: Run, service: FakeService, tmp_path: Path) -> None:
     assert "price" in run("domain", "put", "quotes", "-a", "symbol:string", "-a", "price:decimal(10,2)").out
     assert service.domains["quotes"]["attributes"] == [
-        {"name": "symbol", "type": "string"}, {"name": "price", "type": "decimal(10,2)"},
-    ]  # fmt: skip
+        {"name": "symbol", "type": "string"},
+        {"name": "price", "type": "decimal(10,2)"},
+    ]
     (tmp_path / "stocks.toml").write_text('name = "stocks"\nattributes = [{ name = "at", type = "timestamp" }]\n')
     run("domain", "put", "elsewhere", "stocks.toml")
     assert service.domains["elsewhere"]["attributes"] == [{"name": "at", "type": "timestamp"}]

@@ -19,8 +19,10 @@ def test_explain_reads_an_event_or_a_file(run: Run, tmp_path: Path) -> None:
     ran = run("explain", "price > 4", "--events", "events.jsonl", "--limit", "3")
     assert ran.out.startswith("2 of 4 events match\n")
     assert [line for line in ran.out.splitlines() if line.startswith("row")] == [
-        "row 1: ✓ matches", "row 2: ✓ matches", "row 3: ✗ does not match: 1 predicate short",
-    ]  # fmt: skip
+        "row 1: ✓ matches",
+        "row 2: ✓ matches",
+        "row 3: ✗ does not match: 1 predicate short",
+    ]
     with pytest.raises(FilterTextError, match="prise"):
         run("explain", "prise > 4", "--events", "events.jsonl")
 

@@ -123,9 +123,13 @@ def test_a_planted_bug_is_told_with_the_command_that_plays_it_again(capsys: pyte
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
-    [(["kord"], "did you mean 'chord'"), (["chord", "--bug", "countng"], "did you mean 'counting'"),
-     (["chord", "--keep", "x"], "steps are numbers"), ([], "name a system")],
-)  # fmt: skip
+    [
+        (["kord"], "did you mean 'chord'"),
+        (["chord", "--bug", "countng"], "did you mean 'counting'"),
+        (["chord", "--keep", "x"], "steps are numbers"),
+        ([], "name a system"),
+    ],
+)
 def test_wrong_arguments_are_refused_with_a_hint(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

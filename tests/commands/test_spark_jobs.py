@@ -91,12 +91,14 @@ def test_every_format_gives_the_same_matches(run: Run, files: Path, events: str,
 def test_pairs_are_written_a_row_for_each_match_and_as_json_where_the_name_says_so(run: Run, files: Path) -> None:
     ran = run(
         files / "events.csv", "--subscriptions", files / "subs.csv", "--out", files / "out.json", "--output", "pairs"
-    )  # fmt: skip
+    )
     assert ran.status == 0, ran.err
     lines = [line for part in (files / "out.json").glob("part-*") for line in part.read_text().splitlines()]
     assert sorted((row["n"], row["subscription"]) for row in map(json.loads, lines)) == [
-        (1, "cheap"), (2, "dear, oil"), (3, "cheap"),
-    ]  # fmt: skip
+        (1, "cheap"),
+        (2, "dear, oil"),
+        (3, "cheap"),
+    ]
 
 
 @pytest.mark.spark
@@ -154,7 +156,7 @@ def test_a_job_that_fails_in_the_middle_leaves_no_output(
     before = sorted(files.iterdir())
     ran = run(
         files / "events.csv", "--subscriptions", files / "bad.csv", "--out", files / "out.parquet", "--output", "pairs"
-    )  # fmt: skip
+    )
     assert (ran.status, ran.err) == (1, "the disk is full\n")
     assert sorted(files.iterdir()) == before
 

@@ -116,7 +116,7 @@ TABLE: list[tuple[str, str, list[Any], list[Any]]] = [
     ("array<double>", "array_contains(x, 1.5)", [[1.5], [NAN, 1.5]], [[1.0], [NAN], None]),
     ("array<string>", "array_contains(x, 'a')", [["b", "a"]], [["A"], [], None]),
     ("array<string>", "x IS NULL", [None], [[], [None]]),
-]  # fmt: skip
+]
 
 
 def _domain(type_: str) -> Domain:

@@ -113,16 +113,27 @@ def with_gaps(events: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
 
 
 STOCK_RELATIONS = [
-    "high > low * 1.1", "close >= open", "adj_close != close", "(high - low) / low > 0.03", "close * volume > 1e7",
-]  # fmt: skip
+    "high > low * 1.1",
+    "close >= open",
+    "adj_close != close",
+    "(high - low) / low > 0.03",
+    "close * volume > 1e7",
+]
 AIRCRAFT_RELATIONS = [
-    "abs(vertical_rate) > groundspeed", "altitude > groundspeed * 80", "length(callsign) < 6", "lower(icao24) = icao24",
+    "abs(vertical_rate) > groundspeed",
+    "altitude > groundspeed * 80",
+    "length(callsign) < 6",
+    "lower(icao24) = icao24",
     "track % 90 < 10",
-]  # fmt: skip
+]
 EARTHQUAKE_RELATIONS = [
-    "properties.rms > properties.dmin", "properties.sig > properties.mag * 100", "properties.updated > properties.time",
-    "id = properties.code", "properties.place RLIKE '^[0-9]+km [NSEW]+ of '", "length(properties.place) > 30",
-]  # fmt: skip
+    "properties.rms > properties.dmin",
+    "properties.sig > properties.mag * 100",
+    "properties.updated > properties.time",
+    "id = properties.code",
+    "properties.place RLIKE '^[0-9]+km [NSEW]+ of '",
+    "length(properties.place) > 30",
+]
 
 
 def stocks_case(*, given: bool) -> Case:
@@ -131,16 +142,19 @@ def stocks_case(*, given: bool) -> Case:
     sample = table.take(pa.array(quotes))
     if given:  # prices are decimals, exactly
         names = ("open", "high", "low", "close", "adj_close")
-        schema = pa.schema([field.with_type(pa.decimal128(14, 4)) if field.name in names else field
-                            for field in sample.schema])  # fmt: skip
+        schema = pa.schema(
+            [field.with_type(pa.decimal128(14, 4)) if field.name in names else field for field in sample.schema]
+        )
         sample = sample.cast(schema)
         domain = Domain(
             "stocks",
             [
-                Attribute("symbol", "string"), Attribute("date", "date", min="2015-03-20"),
-                *(Attribute(name, "decimal(14,4)", min=0, unit="USD") for name in names), Attribute("volume", "bigint"),
+                Attribute("symbol", "string"),
+                Attribute("date", "date", min="2015-03-20"),
+                *(Attribute(name, "decimal(14,4)", min=0, unit="USD") for name in names),
+                Attribute("volume", "bigint"),
             ],
-        )  # fmt: skip
+        )
     else:
         domain = infer_domain(table, name="stocks")
     events = with_gaps(sample.to_pylist(), 2)
@@ -153,14 +167,18 @@ def aircraft_case(*, given: bool) -> Case:
         domain = Domain(
             "aircraft",
             [
-                Attribute("icao24", "string"), Attribute("callsign", "string"),
-                Attribute("timestamp", "bigint", unit="ms"), Attribute("altitude", "double", unit="ft"),
-                Attribute("latitude", "double", min=-90, max=90), Attribute("longitude", "double", min=-180, max=180),
-                Attribute("groundspeed", "double", unit="kn"), Attribute("track", "double", min=0, max=360),
+                Attribute("icao24", "string"),
+                Attribute("callsign", "string"),
+                Attribute("timestamp", "bigint", unit="ms"),
+                Attribute("altitude", "double", unit="ft"),
+                Attribute("latitude", "double", min=-90, max=90),
+                Attribute("longitude", "double", min=-180, max=180),
+                Attribute("groundspeed", "double", unit="kn"),
+                Attribute("track", "double", min=0, max=360),
                 Attribute("vertical_rate", "double"),
             ],
             indices=[["icao24"], ["latitude", "longitude"]],
-        )  # fmt: skip
+        )
     else:
         domain = infer_domain(events, name="aircraft")
     return Case(domain, events, Subscribers(6, domain, events, AIRCRAFT_RELATIONS).filters(FILTERS))

@@ -130,8 +130,10 @@ def test_matches_are_rows_of_slots_by_event() -> None:
     matches = Matcher(SUBSCRIPTIONS, STOCKS).match(EVENTS)
     assert matches.offsets.tolist() == [0, 3, 6, 8]
     assert [sorted(matches.slots[start:end].tolist()) for start, end in ((0, 3), (3, 6), (6, 8))] == [
-        [0, 4, 5], [1, 2, 4], [2, 4],
-    ]  # fmt: skip
+        [0, 4, 5],
+        [1, 2, 4],
+        [2, 4],
+    ]
     assert matches.of(1) == ["big", "unnamed", "all"]
     assert len(matches) == 8
     assert matches.to_arrow().to_pylist()[0] == {"event": 0, "subscription": "cheap"}

@@ -40,8 +40,12 @@ def test_events_become_one_column_of_its_own_type_for_every_leaf():
     assert list(batch.columns) == list(STOCKS.leaves)
     assert (batch.count, batch.rows.tolist(), batch.rejects) == (2, [0, 1], [])
     assert batch.record(0) == {
-        **EMPTY, ("symbol",): "OTE", ("price",): 8.4, ("venue", "city"): "Athens", ("tags",): ["a", None],
-    }  # fmt: skip
+        **EMPTY,
+        ("symbol",): "OTE",
+        ("price",): 8.4,
+        ("venue", "city"): "Athens",
+        ("tags",): ["a", None],
+    }
     assert batch.record(1) == EMPTY
     assert batch.source is events  # with the unknown attribute
 

@@ -60,8 +60,10 @@ def test_python_values_in_a_sample_have_their_own_types():
     expected = {"d": "date", "t": "timestamp", "n": "timestamp_ntz", "b": "binary", "f": "double"}
     assert types_of(infer_domain(sample)) == expected
     assert types_of(infer_domain([{"i": np.int8(1), "f": np.float32(1), "a": np.array([1.5])}])) == {
-        "i": "bigint", "f": "double", "a": "array<double>",
-    }  # fmt: skip
+        "i": "bigint",
+        "f": "double",
+        "a": "array<double>",
+    }
 
 
 def test_cloudevents_in_a_sample_are_unwrapped():

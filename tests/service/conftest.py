@@ -59,9 +59,13 @@ class Server:
 
         self.app = create_app(self.data, self.settings)
         config = GatewayConfig(
-            self.app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=2,
+            self.app,
+            port=0,
+            log_level="error",
+            lifespan="on",
+            timeout_graceful_shutdown=2,
             ssl_certfile=self.certificate,
-        )  # fmt: skip
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()

@@ -1,4 +1,4 @@
-"""What a run is judged by: subscriptions in place since the first time, what is owed, and a node that never delivers."""
+"""What a run is judged by: since when subscriptions are in place, what is owed, and a node that never delivers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_subscription_is_reported_in_place_once(system: str) -> None:
         reported.extend(effect.subscription for effect in listed if isinstance(effect, Active))
         carry_out(node, listed)  # type: ignore[arg-type]
 
-    run.world.carry_out = noting  # type: ignore[assignment, method-assign]
+    run.world.carry_out = noting  # type: ignore[method-assign]
     assert run.play().violation is None
     assert sorted(reported) == sorted(run.judge.interested)
 
@@ -71,7 +71,7 @@ def test_the_first_time_that_a_subscription_is_in_place_counts() -> None:
     node = type("Node", (), {"id": 7})()
     judge._world.carry_out(node, [Active("s")])
     assert judge._world.active["s"] == 100
-    assert judge.verdict() == (1, 1, 0)
+    assert judge.count() == (1, 1, 0)
 
 
 def test_a_run_in_which_nothing_had_to_be_delivered_though_probes_match_has_failed() -> None:
@@ -86,7 +86,7 @@ def test_a_run_in_which_nothing_matches_is_none_that_failed() -> None:
     judge.published["e"] = judge.published["e"]._replace(body='{"symbol": "NOBODY"}')
     judge.interested["s"].texts = [(50, "symbol = 'ALPHA'")]
     judge.judge()
-    assert judge.verdict() == (0, 0, 0)
+    assert judge.count() == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_is_owed_of_events_among_trouble_is_what_the_system_promises(
     judge = judged(promise)
     judge._world.now_ms = begin_ms
     judge.trouble(kind, 9)
-    assert judge.verdict() == (1, int(owed), 0)
+    assert judge.count() == (1, int(owed), 0)
 
 
 @pytest.mark.parametrize(("promise", "owed"), [(Promise(0, 0, 0, 0), False), (LOSSLESS, True)])
@@ -118,9 +118,9 @@ def test_an_event_outlives_its_publisher_where_that_is_promised(promise: Promise
     judge = judged(promise)
     judge._world.now_ms = 5_100
     judge.trouble("crash", 8)  # which is back, under its id
-    assert judge.verdict() == (1, int(owed), 0)
+    assert judge.count() == (1, int(owed), 0)
     del judge._world.nodes[8]
-    assert judge.verdict() == (1, 0, 0)
+    assert judge.count() == (1, 0, 0)
 
 
 @pytest.mark.parametrize("system", ["chord", "opchord"])

@@ -327,9 +327,11 @@ def page_of_dead_letters(id: str, after: str | None, limit: int) -> ServiceCall[
 def redrive(id: str, positions: Iterable[int] | None) -> ServiceCall[Any]:
     body = {} if positions is None else {"positions": list(positions)}
     return ServiceCall(
-        "POST", f"{_subscription(id)}/dead-letters:redrive", lambda response: response.json if response.body else None,
+        "POST",
+        f"{_subscription(id)}/dead-letters:redrive",
+        lambda response: response.json if response.body else None,
         body=_json(body),
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------------- filters

@@ -57,9 +57,11 @@ def run(console: Console, folder: Path | None = None, *, own_path: str | None = 
     for event, subscription in matches.pairs()[:_SHOWN]:
         selected = matcher.select(found[event].document, subscription)
         table.add_row(
-            escape(found[event].id[:40]), escape(str(subscription)), escape(subscriptions[str(subscription)]),
+            escape(found[event].id[:40]),
+            escape(str(subscription)),
+            escape(subscriptions[str(subscription)]),
             escape(selected[0][:80] if selected else ""),
-        )  # fmt: skip
+        )
     console.print(table)
     names = list(feeds)
     for reject in refused[:_REFUSED_SHOWN]:

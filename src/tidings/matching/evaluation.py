@@ -50,7 +50,7 @@ _DAY_US = 86_400_000_000
 
 def true_rows(
     expression: Expression, columns: Columns, rows: Rows | None = None, literals: Sequence[npt.NDArray[Any]] = ()
-) -> Mask:  # fmt: skip
+) -> Mask:
     """Which of these events, or of all, make the expression TRUE.
 
     `literals`, where given, has for each literal of the expression that is not NULL, in the order of the tree, the
@@ -62,7 +62,7 @@ def true_rows(
 
 def values_of(
     expression: Expression, columns: Columns, rows: Rows | None = None, literals: Sequence[npt.NDArray[Any]] = ()
-) -> Column:  # fmt: skip
+) -> Column:
     """The values of any expression for these events, with literals as above."""
     with np.errstate(all="ignore"):
         return _Evaluation(columns, rows, literals).of(expression)

@@ -107,9 +107,12 @@ def _from_arrow_decimal(type_: Any) -> DataType:
 def is_list_like(type_: pa.DataType) -> bool:
     is_ = pa.types
     return bool(
-        is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_)
-        or is_.is_list_view(type_) or is_.is_large_list_view(type_)
-    )  # fmt: skip
+        is_.is_list(type_)
+        or is_.is_large_list(type_)
+        or is_.is_fixed_size_list(type_)
+        or is_.is_list_view(type_)
+        or is_.is_large_list_view(type_)
+    )
 
 
 def is_pandas(data: object) -> bool:

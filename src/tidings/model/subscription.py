@@ -160,9 +160,13 @@ class SubscriptionTable:
             return None if column is None else column[i].as_py()
 
         return Subscription(
-            at(self.ids), at(self.filters), at(self.subscribers), at(self.domains), at(self.valid_from) or 0,
+            at(self.ids),
+            at(self.filters),
+            at(self.subscribers),
+            at(self.domains),
+            at(self.valid_from) or 0,
             at(self.valid_to),
-        )  # fmt: skip
+        )
 
     def __iter__(self) -> Iterator[Subscription]:
         return (self[i] for i in range(len(self)))

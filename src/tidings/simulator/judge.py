@@ -3,9 +3,9 @@
 sound      a subscription that is notified asked for the event, at the node that delivers it, and is notified once
 complete   what a system owes is delivered
 
-Events and subscriptions that satisfy each other are *matches*. *Owed* are those whose subscription was in place when the
-event was published, stayed, and whom the system promises the event: probes, which are published when all is quiet, and
-of the events before them as many as the system's `Promise` covers.
+Events and subscriptions that satisfy each other are *matches*. *Owed* are those whose subscription was in place when
+the event was published, stayed, and whom the system promises the event: probes, which are published when all is quiet,
+and of the events before them as many as the system's `Promise` covers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TroubleSpan(NamedTuple):
     node: Id | None = None
 
 
-class Verdict(NamedTuple):
+class DeliveryCount(NamedTuple):
     matches: int
     owed: int
     delivered: int  # of those owed
@@ -95,10 +95,10 @@ class Judge:
                 raise Violation("Active", f"{name} never came into place: {known.text}", self._world.now_ms)
         self._check_owed()
 
-    def verdict(self) -> Verdict:
+    def count(self) -> DeliveryCount:
         owed = {(name, event) for event in self.published for name in self._owed(event)}
         matches = sum(len(self._matches(event)) for event in self.published)
-        return Verdict(matches, len(owed), len(owed & self._told))
+        return DeliveryCount(matches, len(owed), len(owed & self._told))
 
     @property
     def _told(self) -> set[tuple[str, str]]:

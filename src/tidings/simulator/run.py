@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import Random
@@ -16,6 +16,7 @@ from tidings.simulator.workload import workload_of
 from tidings.simulator.world import Network, World
 from tidings.systems.overlay import LOSSLESS, MemoryLog, Start, Violation, overlay_named
 from tidings.systems.protocols.effects import Event, Id, PubSubNode
+from tidings.systems.system_settings import SettingError
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Run:
 
     def __init__(self, plan: Scenario, *, trace: Trace | None = None, count_kinds: bool = False) -> None:
         self.plan = plan
-        named = overlay_named(plan.system)
+        named = overlay_named(plan.system).with_settings(plan.settings)
         self.workload = workload_of(plan.system)
         self.random = Random(f"world {plan.seed}")
         network = Network(self.random, loss=0.0)
@@ -49,18 +50,25 @@ class Run:
         self.world.trace = trace
         self.world.count_kinds = count_kinds
         self.times = timetable(plan)
-        self._overlay, self._settings = named.overlay, named.settings(simulated=True)
-        self._ground = _ground_of(plan.system)
+        self._overlay = named.overlay
+        self._id_of = dict(
+            enumerate(_different_ids(plan, named.overlay.simulated.id_bits))
+        )  # by their numbers in steps
+        self._settings = named.settings(simulated=True, node_id=self._id_named)
+        self._ground = _ground_of(named.name, self._settings)
         self._bug = named.bug(plan.bug)
-        lossless = "log" in named.system.abilities  # then events published during churn arrive as well
-        self.judge = Judge(self.world, self.workload, LOSSLESS if lossless else self._overlay.promise)
-        ids = Random(f"ids {plan.seed}")
-        different: dict[Id, None] = {}
-        while len(different) < 4 * plan.nodes + 16:
-            different[ids.getrandbits(self._settings.id_bits)] = None
-        self._id_of = dict(enumerate(different))  # by the numbers that steps name
+        # Events published during churn arrive as well, where nodes keep them over a crash.
+        lossless = "log" in named.system.abilities and getattr(self._settings, "log", True)
+        promise = LOSSLESS if lossless else self._overlay.promise(self._settings)
+        self.judge = Judge(self.world, self.workload, promise)
         self._crashed: set[Id] = set()
         self._logs: dict[Id, MemoryLog] = {}  # which outlive a crash
+
+    def _id_named(self, text: str) -> Id:
+        """Returns the id of the node that has this number."""
+        if not text.isdecimal() or int(text) >= self.plan.nodes:
+            raise SettingError(f"'{text}' names no node; in a simulation they are numbered 0 to {self.plan.nodes - 1}")
+        return self._id_of[int(text)]
 
     def play(self, progress: Callable[[int, int], None] | None = None) -> RunOutcome:
         begun = perf_counter()
@@ -82,7 +90,8 @@ class Run:
             if self.world.trace is not None:
                 self.world.trace.note(found.now_ms, "violation", found.law, found.what)
         return RunOutcome(
-            self.plan, violation, self.world.messages, len(self.world.deliveries), *self.judge.verdict(), len(self.world.nodes),
+            self.plan, violation, self.world.messages, len(self.world.deliveries), *self.judge.count(),
+            len(self.world.nodes),
             perf_counter() - begun, self.world.now_ms, self.world.kinds,
         )  # fmt: skip
 
@@ -115,7 +124,8 @@ class Run:
                     self._crashed.discard(id)
                     self._join(id)
             case "crash" | "leave":
-                if id in world.ready and len(world.ready) > self._overlay.least and self._may_fail(id):
+                least = self._overlay.least(self._settings)
+                if id in world.ready and len(world.ready) > least and self._may_fail(id):
                     self._take_from(id, crashes=step.kind == "crash")
             case "split":
                 sides = [self._id_of[int(number)] for number in step.value.split(",")]
@@ -180,11 +190,18 @@ class Run:
         world.do(id, world.nodes[id].publish(Event(step.subject, step.value), world.now_ms))  # type: ignore[attr-defined]
 
 
-@lru_cache
-def _ground_of(system: str) -> Any:
+def _different_ids(plan: Scenario, bits: int) -> Iterable[Id]:
+    random = Random(f"ids {plan.seed}")
+    different: dict[Id, None] = {}
+    while len(different) < 4 * plan.nodes + 16:
+        different[random.getrandbits(bits)] = None
+    return different
+
+
+@lru_cache(maxsize=16)
+def _ground_of(system: str, settings: Any) -> Any:
     """Returns what the nodes of all simulations of a system share: thousands of them read each text once."""
-    named = overlay_named(system)
-    return named.overlay.ground(workload_of(system).content, named.settings(simulated=True))
+    return overlay_named(system).overlay.ground(workload_of(system).content, settings)
 
 
 def play(plan: Scenario, *, trace: Trace | None = None) -> RunOutcome:

@@ -136,9 +136,12 @@ def _refusals(make: Make, cases: int) -> None:
     before = [(number, "x > 1") for number in range(5)]
     matcher = make(before, _DOMAIN)
     attempts: list[tuple[str, Any]] = [
-        ("add", [(10, "TRUE"), (11, "prise > 1")]), ("add", [(12, "TRUE"), (3, "TRUE")]), ("remove", [1, 99]),
-        ("upsert", [(1, "FALSE"), (13, "x >")]), ("replace_all", [(1, "s + 1 > 2 >"), (2, "TRUE")]),
-    ]  # fmt: skip
+        ("add", [(10, "TRUE"), (11, "prise > 1")]),
+        ("add", [(12, "TRUE"), (3, "TRUE")]),
+        ("remove", [1, 99]),
+        ("upsert", [(1, "FALSE"), (13, "x >")]),
+        ("replace_all", [(1, "s + 1 > 2 >"), (2, "TRUE")]),
+    ]
     for name, given in attempts:
         try:
             getattr(matcher, name)(given)

@@ -97,8 +97,12 @@ def mixed(subscriptions: int = 200_000, events: int = 10_000, *, missing: float 
     rng, event_rng = np.random.default_rng(SUBSCRIPTION_SEED), np.random.default_rng(EVENT_SEED)
     kinds = rng.choice(5, subscriptions, p=[0.4, 0.2, 0.2, 0.1, 0.1])
     makers: list[Callable[[np.random.Generator, int], Texts]] = [
-        _alert_filters, _box_filters, _string_filters, _logic_filters, _residual_filters,
-    ]  # fmt: skip
+        _alert_filters,
+        _box_filters,
+        _string_filters,
+        _logic_filters,
+        _residual_filters,
+    ]
     made = pa.concat_arrays([maker(rng, int((kinds == kind).sum())) for kind, maker in enumerate(makers)])
     # The filters lie kind by kind; each takes the next of its own kind.
     places = np.empty(subscriptions, np.int64)
@@ -112,8 +116,11 @@ def mixed(subscriptions: int = 200_000, events: int = 10_000, *, missing: float 
 
 
 WORKLOADS: dict[str, Callable[..., Workload]] = {
-    "bluedove": bluedove, "alerts": alerts, "strings": strings, "mixed": mixed,
-}  # fmt: skip
+    "bluedove": bluedove,
+    "alerts": alerts,
+    "strings": strings,
+    "mixed": mixed,
+}
 
 
 def _domain(name: str, *groups: Any) -> Domain:

@@ -74,7 +74,7 @@ def test_a_path_has_its_namespaces_in_it_whatever_the_prefix() -> None:
         ("n > 1 AND map('a', 'urn:a')", 11, "a map is for the prefixes of xpath_boolean alone"),
         ("xpath_boolean(body)", 1, "xpath_boolean takes a document, a path and a map of its prefixes, if any"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_prefixes_is_said_with_its_place(text: str, column: int, reason: str) -> None:
     with pytest.raises(FilterError) as wrong:
         parse_filter(text, NEWS)

@@ -114,11 +114,12 @@ def test_what_could_not_be_matched_is_refused_at_once(text: str, reason: str) ->
 @pytest.mark.parametrize(
     "shape",
     [
-        " AND ".join(["i != {}"] * 40), " AND ".join(["i NOT IN ({}, {}, {})"] * 12),
+        " AND ".join(["i != {}"] * 40),
+        " AND ".join(["i NOT IN ({}, {}, {})"] * 12),
         " AND ".join(["i + l != {}"] * 90),
         "s LIKE '%{}%' AND i IN (" + ", ".join(["{}"] * 300) + ") AND (" + " OR ".join(["d > {} AND l < {}"] * 9) + ")",
     ],
-)  # fmt: skip
+)
 def test_many_large_filters_of_one_shape_compile_as_each_alone(shape: str) -> None:
     filters = [shape.format(*(range(first, first + shape.count("{}")))) for first in range(0, 2_000, 200)]
     together, alone = (compile_filters(filters, DOMAIN, plans=plans) for plans in (True, False))

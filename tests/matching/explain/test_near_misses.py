@@ -136,7 +136,7 @@ SHAPES = {
     "truth": lambda k: f"full = (delay > {k}) AND NOT (full OR delay = {k}) AND array_contains(tags, 'late{k % 2}')",
     "logic": lambda k: f"NOT (delay > {k} AND (origin = 'J{k}' OR NOT (miles > {k * 100} OR load < 0.{k}))) OR full",
     "constants": lambda k: f"{k} = 4 OR 'a{k}' <=> 'a4' OR delay <=> NULL OR fare IS NULL",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -466,8 +466,10 @@ def _with_header(whole: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes
     text = json.dumps(header).encode()
     return _with_preamble(
         whole[: preamble.header_at] + text,
-        header_checksum=zlib.crc32(text), header_size=len(text), file_size=preamble.header_at + len(text),
-    )  # fmt: skip
+        header_checksum=zlib.crc32(text),
+        header_size=len(text),
+        file_size=preamble.header_at + len(text),
+    )
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,11 @@ def test_an_array_keeps_its_order_and_whether_it_can_be_written_to(array: Any, w
     array.flags.writeable = writeable
     flags = _again(array).flags
     assert (flags.c_contiguous, flags.f_contiguous, flags.writeable, flags.aligned) == (
-        array.flags.c_contiguous, array.flags.f_contiguous, writeable, True,
-    )  # fmt: skip
+        array.flags.c_contiguous,
+        array.flags.f_contiguous,
+        writeable,
+        True,
+    )
 
 
 def test_an_array_that_lies_scattered_comes_back_together() -> None:

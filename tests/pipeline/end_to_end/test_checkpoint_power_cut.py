@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -138,7 +139,7 @@ class SharedStreamQuery(Query):
 @pytest.mark.parametrize("at_once", [2, pytest.param(3, marks=pytest.mark.long)])  # files that a cut has hit
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_whatever_a_cut_leaves_a_query_goes_on_where_the_store_is_or_before(
-    moment: str, at_once: int, kind: type[Query]
+    moment: str, at_once: int, kind: type[Query], record_property: Callable[[str, object], None]
 ) -> None:
     in_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     broken, accepted, refused = [], 0, 0
@@ -161,6 +162,7 @@ def test_whatever_a_cut_leaves_a_query_goes_on_where_the_store_is_or_before(
                 broken.append(f"{one}: goes on at {start}, and the store has come to {query.resume}")
             accepted, refused = accepted + (start is not None), refused + (start is None)
             shutil.rmtree(left)
+    record_property("cases", accepted + refused + len(broken))
     assert not broken, f"{len(broken)} of {accepted + refused + len(broken)}:\n" + "\n".join(broken[:20])
     assert accepted
     assert refused
@@ -197,7 +199,10 @@ def run(folder: Path, *, recover: bool = False) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("count", [SAMPLED, pytest.param(200, marks=pytest.mark.long)])
-def test_a_query_started_after_a_power_cut_notifies_everyone_of_everything_once(run_before: Path, count: int) -> None:
+def test_a_query_started_after_a_power_cut_notifies_everyone_of_everything_once(
+    run_before: Path, count: int, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("cases", count)
     with tempfile.TemporaryDirectory(prefix="tidings-") as kept:
         shutil.copytree(run_before, Path(kept) / "whole")
         for one in Random(17).sample([found for found in hits(2, 3) if found], count):

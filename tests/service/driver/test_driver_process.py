@@ -129,8 +129,11 @@ def test_the_past_is_replayed_into_the_mailbox_and_backtested(spark: SparkSessio
     assert [sample["position"] for sample in answer["samples"]] == [old[2]]
     assert answer["samples"][0]["event"] == {"price": 10.0, "time": "noon", "source": "s"}
     assert {name: answer["difference"][name] for name in ("existing", "only_draft", "only_existing", "both")} == {
-        "existing": 2, "only_draft": 0, "only_existing": 1, "both": 1,
-    }  # fmt: skip
+        "existing": 2,
+        "only_draft": 0,
+        "only_existing": 1,
+        "both": 1,
+    }
     refused = json.loads(world.data.answer(wrong).read_text())
     assert (refused["done"], refused["kind"]) == (False, "request")
     assert "did you mean 'price'?" in refused["reason"]

@@ -128,7 +128,7 @@ JSON_BODIES = [
     event("over 1 MiB in a line", 413, '{}\n{"symbol": "' + "x" * (1 << 20) + '"}', LINES),
     event("a line that is none", 400, "{}\n{\n{}", LINES),
     event("an array for lines", 400, "[{}]", LINES),
-]  # fmt: skip
+]
 
 VALUES = [
     event("a text for a double", 400, '{"price": "1.5"}'),
@@ -151,7 +151,7 @@ VALUES = [
     event("an array for a struct", 400, '{"venue": []}'),
     event("a number inside a struct", 400, '{"venue": {"city": 75}}'),
     event("2^53 + 1 is exact", 200, '{"volume": 9007199254740993}'),
-]  # fmt: skip
+]
 
 CLOUD_EVENTS = [
     sent("CloudEvent: nothing of it", 400, "POST", EVENTS, {"specversion": "1.0"}),
@@ -231,7 +231,7 @@ ENCODINGS = [
     event("gzip and more", 400, gzip.compress(b"{}") + b"more", content_encoding="gzip"),
     event("a gzip bomb", 413, gzip.compress(b" " * (64 << 20)), content_encoding="gzip"),
     event("gzip of many empty members", 400, members(1000), content_encoding="gzip"),
-]  # fmt: skip
+]
 
 FILTERS = [
     filter_("nothing", 422, ""),
@@ -279,7 +279,7 @@ FILTERS = [
     filter_("a path from an attribute", 422, "xpath_boolean(symbol, symbol)"),
     filter_("a date of no calendar", 422, "time > TIMESTAMP '2026-02-30 00:00:00Z'"),
     filter_("a cast that cannot be", 422, "CAST(venue AS INT) = 1"),
-]  # fmt: skip
+]
 
 SUBSCRIPTIONS = [
     sent("subscription: an array", 422, "POST", "/v1/subscriptions", []),
@@ -301,10 +301,12 @@ SUBSCRIPTIONS = [
     subscription("a webhook with a password", 422, delivery={"mode": "webhook", "url": "https://a:b@example.org/"}),
     subscription("a webhook without a host", 422, delivery={"mode": "webhook", "url": "https:///x"}),
     subscription("a webhook to port 0", 422, delivery={"mode": "webhook", "url": "https://example.org:0/"}),
-    subscription("a webhook to the link's own", 422,
-                 delivery={"mode": "webhook", "url": "https://169.254.169.254/latest"}),
-    subscription("a webhook with a line break", 422,
-                 delivery={"mode": "webhook", "url": "https://example.org/\r\nX: y"}),
+    subscription(
+        "a webhook to the link's own", 422, delivery={"mode": "webhook", "url": "https://169.254.169.254/latest"}
+    ),
+    subscription(
+        "a webhook with a line break", 422, delivery={"mode": "webhook", "url": "https://example.org/\r\nX: y"}
+    ),
     subscription("a short secret", 422, delivery={"mode": "webhook", "url": "https://example.org", "secret": "whsec_"}),
     subscription("a start in words", 422, start="yesterday"),
     subscription("a start below 0", 422, start={"position": -1}),
@@ -317,7 +319,7 @@ SUBSCRIPTIONS = [
     subscription("a label of 256 characters", 422, labels={"a": "x" * 256}),
     subscription("a label with a NUL", 422, labels={"a": "\0"}),
     subscription("nodes of no path", 422, select="nodes"),
-]  # fmt: skip
+]
 
 DOMAINS = [
     sent("domain: an array", 422, "PUT", "/v1/domains/hostile", []),
@@ -368,7 +370,7 @@ ADDRESSES = [
     sent("a test of no event", 422, "POST", "/v1/filters:test", {"domain": "stocks", "filter": "TRUE"}),
     Input("a change of what is only read", 405, "PATCH", "/v1/health"),
     Input("TRACE", 405, "TRACE", "/v1/health"),
-]  # fmt: skip
+]
 
 INPUTS = [
     *JSON_BODIES, *VALUES, *CLOUD_EVENTS, *MARKUP, *ENCODINGS, *FILTERS, *SUBSCRIPTIONS, *DOMAINS, *ADDRESSES,

@@ -100,7 +100,7 @@ BODIES = [
     ("CloudEvent whose data is text", ONE, {**CLOUD, "data": "x"}, 400, "/data"),
     ("a batch that is none", BATCH, CLOUD, 400, None),
     ("one that is a batch", ONE, [CLOUD], 400, None),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ FILTERS = [
     ("regex too large", "symbol RLIKE '((((a{1,100}){1,100}){1,100}){1,100})'", None),
     ("10,001 tokens", " AND ".join(["price < 1"] * 3000), None),
     ("201 levels", "(" * 201 + "price < 1" + ")" * 201, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "hint"), [row[1:] for row in FILTERS], ids=[row[0] for row in FILTERS])
@@ -253,7 +253,7 @@ DOMAINS = [
     ("stocks2", {"attributes": [{"name": "a", "type": "int"}], "name": "other"}, "/name"),
     ("Stocks", {"attributes": [{"name": "a", "type": "int"}]}, None),
     ("a.b", {"attributes": [{"name": "a", "type": "int"}]}, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", ["_tidings_position", "_TIDINGS_x", ""])

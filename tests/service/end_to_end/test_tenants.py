@@ -33,9 +33,12 @@ STRANGERS: list[tuple[str, str, Any, int]] = [
 ]
 # What a stranger may ask, for it concerns the stranger's own alone.
 OWN = {
-    ("GET", "/v1/domains"), ("PUT", "/v1/domains/{domain}"), ("POST", "/v1/domains/{domain}/events"),
-    ("GET", "/v1/subscriptions"), ("GET", "/v1/health"),
-}  # fmt: skip
+    ("GET", "/v1/domains"),
+    ("PUT", "/v1/domains/{domain}"),
+    ("POST", "/v1/domains/{domain}/events"),
+    ("GET", "/v1/subscriptions"),
+    ("GET", "/v1/health"),
+}
 
 
 @pytest.fixture
@@ -143,8 +146,11 @@ def test_health_and_metrics_tell_how_the_service_does(alone: Any) -> None:
     assert "domains" not in health
     alone.pull("mine")
     text = alone.client.get("/metrics").text
-    for line in ('tidings_events_published_total 1.0', 'tidings_domain_lag_events{domain="default.stocks"} 1.0',
-                 'tidings_top_subscription_notifications{subscription="default/mine"} 1.0'):  # fmt: skip
+    for line in (
+        "tidings_events_published_total 1.0",
+        'tidings_domain_lag_events{domain="default.stocks"} 1.0',
+        'tidings_top_subscription_notifications{subscription="default/mine"} 1.0',
+    ):
         assert line in text
 
 

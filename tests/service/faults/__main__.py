@@ -33,8 +33,10 @@ def main(arguments: list[str]) -> int:
         kept, arguments = Path(arguments[1]), arguments[2:]
     chosen = [one for one in SCENARIOS if not arguments or any(word in one.name for word in arguments)]
     if not chosen:
-        console.print(f"no fault has {' or '.join(arguments)} in its name; there are "
-                      + ", ".join(one.name for one in SCENARIOS), markup=False)  # fmt: skip
+        console.print(
+            f"no fault has {' or '.join(arguments)} in its name; there are " + ", ".join(one.name for one in SCENARIOS),
+            markup=False,
+        )
         return 2
     table = Table(title="Faults", title_justify="left")
     for head, side in (("fault", "left"), ("events", "right"), ("violations", "right"), ("recovery s", "right")):

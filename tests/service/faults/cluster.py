@@ -66,9 +66,13 @@ class Cluster:
         command = [str(Path(self._environment["SPARK_HOME"], "bin", "spark-class")), f"{_CLASS}.{name}", *arguments]
         with (self._folder / f"{name}.log").open("ab") as output:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(self._environment),
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(self._environment),
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._all.append(process)
         return process
 

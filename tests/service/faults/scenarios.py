@@ -248,9 +248,12 @@ def poison(run: Run) -> None:
         many = ["or", *(["=", "price", number] for number in range(0, 100, 3))]
         run.pull(run.subscribers["default"].create(many, text=sql(many)).id)
         odd = [
-            {"symbol": "OIL" * 100_000, "price": 1}, {"symbol": "\u0000\u2028\U0001f6e2'); --", "price": -(2**63)},
-            {"symbol": None, "price": None, "size": -0.0}, {"price": 2**63 - 1, "size": 1e308, "more": {"a": [1]}}, {},
-        ]  # fmt: skip
+            {"symbol": "OIL" * 100_000, "price": 1},
+            {"symbol": "\u0000\u2028\U0001f6e2'); --", "price": -(2**63)},
+            {"symbol": None, "price": None, "size": -0.0},
+            {"price": 2**63 - 1, "size": 1e308, "more": {"a": [1]}},
+            {},
+        ]
         Publisher("odd", run.clients["default"], run.writer).publish(odd)
     run.wait_for_recovery()
 

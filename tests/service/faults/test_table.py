@@ -6,7 +6,7 @@ import json
 
 from benchmarks.record import RESULTS
 
-from . import table
+from . import attacks, table
 from .scenarios import SCENARIOS
 
 
@@ -19,3 +19,8 @@ def test_every_fault_was_tried_and_broke_no_promise() -> None:
     rows = json.loads((RESULTS / "faults.json").read_text())["rows"]
     assert {row["run"] for row in rows} == {scenario.name for scenario in SCENARIOS}
     assert [row["fault"] for row in rows if row["violations"]] == []
+
+
+def test_the_attacks_in_the_manual_are_those_of_the_result_file() -> None:
+    shown = attacks.BEGIN + attacks.document() + attacks.END
+    assert shown in attacks.MANUAL.read_text(), "run them: python -m tests.service.faults.attacks"

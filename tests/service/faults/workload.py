@@ -390,9 +390,13 @@ class Subscriber:
         self.writer.write(Change("expire", id, self.tenant, self.made[id], since, now(), "acked"))
 
     def _record(
-        self, action: Any, id: str, work: Callable[[], SubscriptionState | None], predicate: Predicate | None = None,
+        self,
+        action: Any,
+        id: str,
+        work: Callable[[], SubscriptionState | None],
+        predicate: Predicate | None = None,
         filter: str | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         sent = now()
         answer: SubscriptionState | None = None
         try:

@@ -48,7 +48,7 @@ SUBSCRIPTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"delivery": {"mode": "pigeon"}}, "/delivery/mode", "a mode is one of pull, sse, webhook, not 'pigeon'"),
     ({"delivery": {"mode": "sse", "secret": SECRET}}, "/delivery/secret", "only webhooks have a secret; leave it out"),
     ({"delivery": {"moed": 1}}, "/delivery/moed", "'moed' is no field here; did you mean 'mode'?"),
-]  # fmt: skip
+]
 
 
 def refusal(model: type[Body], body: dict[str, Any]) -> Problem:
@@ -79,7 +79,7 @@ def test_a_wrong_field_is_refused_with_its_pointer_and_our_text(
         (RedriveBody, {"positions": [1, "2"]}, "/positions/1", "a position is an integer from 0"),
         (DomainBody, {}, "/attributes", "attributes are a list of objects with name and type, not nothing"),
     ],
-)  # fmt: skip
+)
 def test_every_body_is_refused_in_the_same_form(model: type[Body], body: Any, pointer: str, detail: str) -> None:
     problem = refusal(model, body)
     assert (problem.status, problem.pointer) == (422, pointer)

@@ -17,7 +17,7 @@ pytest.importorskip("fastapi", reason="pip install 'tidings[service]'")
 
 from tests.waiting import LAST_RESORT_SECONDS, until
 
-from tidings.service.gateway.fetching import Room, Window
+from tidings.service.gateway.fetching import Window, WindowRoom
 
 from ..conftest import SETTINGS, Server, made_certificate
 from ..stream_reader import streaming
@@ -297,21 +297,21 @@ def test_a_stream_over_tls_goes_on_and_breaks_off_as_any_other(tmp_path: Path) -
 
 def test_a_window_has_room_for_what_was_acknowledged() -> None:
     window = Window(4, 100)
-    assert window.room == Room(4, 100)
+    assert window.room == WindowRoom(4, 100)
     for position in (3, 5, 9):
         window.sent(position, 10)
     window.sent_again(1, 30)
-    assert (window.is_full, len(window), window.room) == (True, 4, Room(0, 40))
+    assert (window.is_full, len(window), window.room) == (True, 4, WindowRoom(0, 40))
     assert b"4 notifications" in window.announcement("mine")
     assert window.announcement("mine") == b""
     window.acknowledged(4)
-    assert window.room == Room(1, 50)
+    assert window.room == WindowRoom(1, 50)
     window.acknowledged(2)  # it never goes back
     window.sent(10, 60)
-    assert (window.room, window.announcement("mine")) == (Room(0, 0), b"")  # it was never half empty
+    assert (window.room, window.announcement("mine")) == (WindowRoom(0, 0), b"")  # it was never half empty
     window.settled(1)
     window.acknowledged(10)
-    assert (len(window), window.room) == (0, Room(4, 100))
+    assert (len(window), window.room) == (0, WindowRoom(4, 100))
     window.sent(11, 100)
     assert b"1 notifications" in window.announcement("mine")
 

@@ -62,8 +62,11 @@ def test_a_webhook_is_sent_the_nodes(news: Any) -> None:
     finally:
         receiver.close()
     assert json.loads(body)["data"] == {
-        "subscription": made["id"], "domain": "news", "position": position, "nodes": NODES,
-    }  # fmt: skip
+        "subscription": made["id"],
+        "domain": "news",
+        "position": position,
+        "nodes": NODES,
+    }
 
 
 def test_what_was_dead_comes_again_as_nodes(news: Any) -> None:

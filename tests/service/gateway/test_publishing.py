@@ -26,9 +26,7 @@ def post(gateway: Any, body: Any, kind: str = "application/json", **headers: str
 
 
 def event_at(gateway: Any, position: int) -> Any:
-    return json.loads(
-        gateway.client.get(f"/v1/events/{position}/matches").text, parse_float=str
-    )["event"]  # fmt: skip
+    return json.loads(gateway.client.get(f"/v1/events/{position}/matches").text, parse_float=str)["event"]
 
 
 @pytest.mark.parametrize(

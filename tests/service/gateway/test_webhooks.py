@@ -141,9 +141,11 @@ def test_a_webhook_is_signed_and_has_the_event_as_it_was_published(stocks: Any, 
     payload = Webhook(secret).verify(body, headers)
     assert payload["type"] == "tidings.notification"
     assert payload["data"] == {
-        "subscription": made["id"], "domain": "stocks", "position": position,
+        "subscription": made["id"],
+        "domain": "stocks",
+        "position": position,
         "event": {"symbol": "OIL", "volume": 2**53 + 1},
-    }  # fmt: skip
+    }
     assert headers["webhook-id"] == f"{made['id']}.{position}"
 
 

@@ -230,9 +230,11 @@ def deliver_what_does_not_match(records: list[Record], draw: random.Random) -> l
         return None
     predicate = created.predicate or []
     event = _some(
-        records, Publish, draw,
+        records,
+        Publish,
+        draw,
         lambda one: one.outcome == "acked" and one.tenant == created.tenant and not holds(predicate, one.event),
-    )  # fmt: skip
+    )
     if event is None or event.position is None:
         return None
     wrong = Delivery(

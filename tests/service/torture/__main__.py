@@ -80,8 +80,11 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
 def _one(schedule: Schedule, asked: argparse.Namespace, planted: str | None = None) -> int:
     """Carry one schedule out, and say what came of it; returns how many violations there were."""
     folder = Path(tempfile.mkdtemp(prefix=f"tidings-torture-{schedule.seed}-", dir=asked.keep))
-    print(f"seed {schedule.seed}: {len(schedule.actions)} actions in {schedule.seconds:g} s, "
-          f"{' '.join(schedule.options) or 'no options'}; {folder}", flush=True)  # fmt: skip
+    print(
+        f"seed {schedule.seed}: {len(schedule.actions)} actions in {schedule.seconds:g} s, "
+        f"{' '.join(schedule.options) or 'no options'}; {folder}",
+        flush=True,
+    )
     try:
         outcome = torture(schedule, folder, planted=planted, settle_seconds=asked.settle)
     except BaseException:

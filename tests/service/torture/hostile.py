@@ -53,8 +53,9 @@ def feed_bomb(one: Attacker) -> None:
     head = "x" * 200_000
     items = "<item><guid>a</guid></item>" * 4000
     feed = f"<rss><channel><title>{head}</title>{items}</channel></rss>".encode()
-    one.request("POST", "/v1/domains/bombs/events", gzip.compress(feed), "application/rss+xml",
-                **{"content-encoding": "gzip"})  # fmt: skip
+    one.request(
+        "POST", "/v1/domains/bombs/events", gzip.compress(feed), "application/rss+xml", **{"content-encoding": "gzip"}
+    )
 
 
 def gzip_members(one: Attacker) -> None:
@@ -153,11 +154,12 @@ def backtests(one: Attacker) -> None:
     """Many backtests at once."""
     threads = [
         threading.Thread(
-            target=one.request, args=("POST", "/v1/filters:backtest", b'{"domain": "shared", "filter": "price > 3"}'),
+            target=one.request,
+            args=("POST", "/v1/filters:backtest", b'{"domain": "shared", "filter": "price > 3"}'),
             daemon=True,
         )
         for _ in range(10)
-    ]  # fmt: skip
+    ]
     for thread in threads:
         thread.start()
 

@@ -76,9 +76,12 @@ class Sender(Publisher):
         until = now() + patience_seconds
         numbered = [(first + row, record) for row, record in enumerate(post.records)]
         return self.attempt(
-            self.domain, numbered, lambda: self._post(post), repeatable=post.repeatable,
+            self.domain,
+            numbered,
+            lambda: self._post(post),
+            repeatable=post.repeatable,
             final=lambda status: status not in BUSY or now() > until,
-        )  # fmt: skip
+        )
 
     def _once_more(self, post: Post, first: int, how: str) -> None:
         """The same request again, which changes nothing; or another body under the same ids, which is refused."""
@@ -94,9 +97,10 @@ class Sender(Publisher):
     def _post(self, post: Post) -> list[int]:
         try:
             answer = self._http.post(
-                f"/v1/domains/{self.domain}/events", content=post.body,
+                f"/v1/domains/{self.domain}/events",
+                content=post.body,
                 headers={"content-type": post.kind, **post.headers},
-            )  # fmt: skip
+            )
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise UnreachableError(str(self._http.base_url), str(error), sent=False) from None
         except httpx2.HTTPError as error:

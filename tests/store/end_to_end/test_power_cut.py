@@ -228,8 +228,9 @@ def lost(store: Any, memory: Path, disk: Recorded, states: list[Any], cuts: int)
 @pytest.mark.parametrize("cuts", [CUTS, pytest.param(LONG, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", STORES)
 def test_what_was_answered_survives_a_power_cut_whatever_is_left_of_unsynced_writes(
-    memory: Path, monkeypatch: pytest.MonkeyPatch, name: str, cuts: int
+    memory: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None], name: str, cuts: int
 ) -> None:
+    record_property("cases", cuts)
     store = STORES[name]()
     disk, states = recorded(store, memory / "work", "FULL", monkeypatch)
     assert sum(one.kind == "sync" for one in disk.operations) >= len(states) - 1  # it was really recorded

@@ -87,8 +87,10 @@ def test_events_that_do_not_fit_a_changed_domain_raise_or_are_rejected(tmp_path:
             list(log.read_attributes(changed))
         (read,) = log.read_attributes(changed, on_error="reject")
     assert read.attributes.to_pylist() == [
-        {"symbol": 1, "price": 1.5}, {"symbol": None, "price": None}, {"symbol": None, "price": 3.5}
-    ]  # fmt: skip
+        {"symbol": 1, "price": 1.5},
+        {"symbol": None, "price": None},
+        {"symbol": None, "price": 3.5},
+    ]
     assert [reason is not None for reason in read.rejected.to_pylist()] == [False, True, False]
 
 

@@ -68,8 +68,10 @@ def test_many_are_given_up_at_once_and_the_cursor_passes_them(path: Path) -> Non
         deliveries.failed(7, 3, "503", 0)
         deliveries.dead_many(7, dict.fromkeys([3, 4, 8], "nobody came"), cursors={7: 8, -2: 9})
         assert [(one.position, one.reason) for one in deliveries.dead_letters(7)] == [
-            (3, "nobody came"), (4, "nobody came"), (8, "nobody came"),
-        ]  # fmt: skip
+            (3, "nobody came"),
+            (4, "nobody came"),
+            (8, "nobody came"),
+        ]
         assert (deliveries.cursor(7), deliveries.cursor(-2), deliveries.attempts(7)) == (8, 9, [])
 
 

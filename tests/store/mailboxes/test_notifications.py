@@ -139,7 +139,7 @@ def test_notifications_overflow_a_full_mailbox_and_are_kept_once(tmp_path: Path)
         assert (store.positions_of(7), overflowed(store, 7)) == ([3, 5, 6], [4, 9])
         assert (store.waiting(7), store.waiting(8), store.waiting(9)) == (3, 1, 0)
         assert [row.position for row in store.overflowed(7, after=4, limit=1)] == [9]
-        assert store.forget_before(9) == 1
+        assert store.forget_overflowed({7: 8, 8: 9}) == 1
         assert overflowed(store, 7) == [9]
 
 

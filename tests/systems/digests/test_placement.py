@@ -114,10 +114,46 @@ def test_conjunctions_of_one_subscription_are_in_one_index_so_that_it_is_found_o
     assert meet(filters, events, view).pairs == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 1)]
 
 
-def test_digests_of_two_domains_or_two_indices_differ() -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        Domain("bonds", [Attribute("s", "string"), Attribute("n", "int", unit="piece")]),
+        Domain("stocks", [Attribute("s", "string"), Attribute("n", "bigint", unit="piece")]),
+        Domain("stocks", [Attribute("s", "string"), Attribute("n", "int", unit="dozen")]),
+        Domain("stocks", [Attribute("s", "string"), Attribute("m", "int", unit="piece")]),
+    ],
+    ids=["domain", "type", "unit", "name"],
+)
+def test_digests_differ_by_domain_index_type_unit_name_and_value(other: Domain) -> None:
+    domain = Domain("stocks", [Attribute("s", "string"), Attribute("n", "int", unit="piece")])
+    keys = [_digests_of(given, value) for given in (domain, other) for value in (1, 2)]
+    assert len({key for part in keys for key in part}) == 8  # two indices, two domains, two values
+    assert _digests_of(domain, 1) == keys[0]
+
+
+def _digests_of(domain: Domain, value: int) -> list[int]:
+    """The digests of an event with this value of the last attribute, in two indices that it is in."""
+    first, last = domain.names
+    filters = compile_filters([f"{last} = 1 AND {first} = 'a'", f"{last} = 2 AND {first} = 'a'"], domain)
+    view = digests.adapt(statistics_of(filters), partitions=1, indices=[[last], [first, last]])
+    keys: list[int] = route(read_events([{first: "a", last: value}], domain), view).keys[:2].tolist()
+    return keys
+
+
+def test_a_digest_begins_with_domain_table_and_index_as_in_table_1() -> None:
+    domain = Domain("computers", [Attribute("price", "int", unit="USD"), Attribute("quality", "string")])
+    (heading,) = digests.headings_of(domain, [(("price",), ("quality",))])
+    assert heading == ("computers", "events", "price,quality", "int", "USD", "price", "string", "", "quality")
+
+
+def test_a_view_that_was_written_without_headings_keeps_its_digests() -> None:
     _, events, view = made(["s = 'a'", "n = 1"], [{"s": "a", "n": 1}], indices=[["s"], ["n"]])
-    other = digests.View("bonds", view.indices, view.divisions, view.assignment)
-    assert len({*route(events, view).keys[:2].tolist(), *route(events, other).keys[:2].tolist()}) == 4
+    form = view.to_dict()
+    assert route(events, digests.View.from_dict(form)).keys.tolist() == route(events, view).keys.tolist()
+    del form["headings"]
+    before = digests.View.from_dict(form)
+    assert before.headings == (("stocks", "s"), ("stocks", "n"))
+    assert route(events, before).keys.tolist() != route(events, view).keys.tolist()
 
 
 def test_indices_are_derived_where_none_is_declared_those_that_spare_the_most_first() -> None:

@@ -73,9 +73,9 @@ def test_what_an_executor_cannot_hold_is_not_chosen_and_the_reason_says_so() -> 
 
 def test_if_nothing_fits_the_cheapest_of_about_the_smallest_is_taken() -> None:
     statistics = known("bluedove", subscriptions=100_000)
-    found = made(statistics, memory=1.0, partitions=20)
+    found = made(statistics, memory=1.0, partitions=8)
     assert "none fits" in found.why
-    divisions = weighed(statistics, Room(1.0, cores=1, partitions=20), subscription_bytes=100.0)
+    divisions = weighed(statistics, Room(1.0, cores=1, partitions=8), subscription_bytes=100.0)
     smallest = min(divisions, key=lambda one: one.bytes)
     assert found.chosen.bytes <= ABOUT_AS_SMALL * smallest.bytes
     assert found.chosen.expected_ns < smallest.expected_ns  # which an executor holds no better

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from math import log2
 from random import Random
+from statistics import mean
+
+import pytest
 
 from tidings.simulator.world import Network, World
 from tidings.systems.protocols.effects import Ready, Send
@@ -90,3 +93,35 @@ def test_who_left_stays_gone_whatever_is_told_of_it_later() -> None:
     world.network.heal()
     world.run(30_000)
     assert all(2 not in node.others() for node in nodes if node.id != 2)
+
+
+def conviction_times(seed: int, crash_at_ms: int = 90_000) -> tuple[float, float]:
+    """Seconds from the crash of one of 20 nodes to its first conviction, and to its conviction by all."""
+    world, nodes = cluster(20, seed)
+    world.run(crash_at_ms)
+    assert not any(node.convicts for node in nodes)
+    world.crash(7)
+    left = [node for node in nodes if node.id != 7]
+    times: dict[int, int] = {}
+    while len(times) < len(left):
+        world.run(world.now_ms + 100)
+        times |= {node.id: world.now_ms for node in left if 7 in node.convicts and node.id not in times}
+    return tuple((when(times.values()) - crash_at_ms) / 1_000 for when in (min, max))  # type: ignore[return-value]
+
+
+def mean_conviction_times(seeds: int) -> tuple[float, float]:
+    times = [conviction_times(seed) for seed in range(seeds)]
+    return mean(first for first, _ in times), mean(last for _, last in times)
+
+
+def test_a_crash_is_found_within_19_seconds_and_by_all_within_24() -> None:
+    first, last = mean_conviction_times(6)
+    assert first <= 19
+    assert last <= 24
+
+
+@pytest.mark.long
+def test_a_crash_is_found_within_19_seconds_and_by_all_within_24_over_100_seeds() -> None:
+    first, last = mean_conviction_times(100)
+    assert first <= 19
+    assert last <= 24

@@ -106,7 +106,7 @@ class LiteralScanner:
 @kernel
 def _split_all(
     offsets: Any, data: Any, table: Any, shapes: Any, ends: Any, spans: Any, shape_of: Any, starts: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """Write shapes, each once, and spans of literals, text by text. Returns how many shapes there are."""
     found = literals = np.int64(0)
     mask = np.uint64(len(table) - 1)

@@ -40,9 +40,13 @@ _NEGATED = Context(prec=34, rounding=ROUND_HALF_EVEN)
 _MAX_QUOTIENT_DIGITS = 39  # of the whole quotient behind a decimal remainder, in Spark
 
 _READERS: dict[str, Callable[[str], Value]] = {
-    "boolean": read_boolean, "bigint": read_bigint, "double": read_double,
-    "date": read_date, "timestamp": read_timestamp, "timestamp_ntz": read_timestamp_ntz,
-}  # fmt: skip
+    "boolean": read_boolean,
+    "bigint": read_bigint,
+    "double": read_double,
+    "date": read_date,
+    "timestamp": read_timestamp,
+    "timestamp_ntz": read_timestamp_ntz,
+}
 
 
 def cast(value: Any, source: DataType, target: DataType) -> Any:

@@ -34,8 +34,12 @@ Rows = npt.NDArray[np.int32]
 Column = npt.NDArray[Any]
 
 _DTYPES: dict[str, type] = {
-    "boolean": np.bool_, "float": np.float64, "double": np.float64, "decimal": object, "string": object,
-}  # fmt: skip
+    "boolean": np.bool_,
+    "float": np.float64,
+    "double": np.float64,
+    "decimal": object,
+    "string": object,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -271,9 +271,13 @@ class Delta:
     def with_host(self, host: Host | None) -> Delta:
         """With all entries that it has places for as guests of a segment, and of no other."""
         bare = replace(
-            self, guests=None if host is None else guests_of(host), chained=0, _heads=np.full_like(self._heads, -1),
-            _counts=self._counts._replace(links=0), _links=_no_links(),
-        )  # fmt: skip
+            self,
+            guests=None if host is None else guests_of(host),
+            chained=0,
+            _heads=np.full_like(self._heads, -1),
+            _counts=self._counts._replace(links=0),
+            _links=_no_links(),
+        )
         return bare._with_filed(0)
 
     def _with_filed(self, first: int) -> Delta:

@@ -122,9 +122,7 @@ def _share(row: Any, attributes: Any, lows: Any, highs: Any, samples: Any, edges
 
 
 @kernel
-def link(
-    first: Any, last: Any, elsewhere: Any, entries: Any, places: Any, heads: Any, links: Any, count: Any
-) -> Any:  # fmt: skip
+def link(first: Any, last: Any, elsewhere: Any, entries: Any, places: Any, heads: Any, links: Any, count: Any) -> Any:
     """File the entries from one to another, each under its most selective row. Returns how many links there are.
 
     Those that are filed elsewhere are passed over.

@@ -473,9 +473,7 @@ def _find(shape: Any, length: Any, recipes: Any) -> Any:
 
 
 @kernel
-def _follow(
-    recipe: Any, data: Any, spans: Any, recipes: Any, rows: Any, texts: Any, size: Any, out: Any
-) -> Any:  # fmt: skip
+def _follow(recipe: Any, data: Any, spans: Any, recipes: Any, rows: Any, texts: Any, size: Any, out: Any) -> Any:
     """Write a filter's rows after those that there are; whether its literals are plain, and how many there are then."""
     for step in range(recipes.step_ends[recipe - 1] if recipe > 0 else 0, recipes.step_ends[recipe]):
         kind, low, high = recipes.steps[step, 1], recipes.steps[step, 3], recipes.steps[step, 4]

@@ -125,8 +125,10 @@ def _join(first: Any, other: Any, joined: Any, out: Any) -> None:
     other_offsets, other_slots, other_removed_by, other_marks, other_changes, _ = other
     slots, removed_by, marks, out = borrowed(slots), borrowed(removed_by), borrowed(marks), borrowed(out)
     other_slots, other_removed_by, other_marks = (
-        borrowed(other_slots), borrowed(other_removed_by), borrowed(other_marks),
-    )  # fmt: skip
+        borrowed(other_slots),
+        borrowed(other_removed_by),
+        borrowed(other_marks),
+    )
     place, one_more, none = np.uint64(0), np.uint64(1), np.int32(0)
     for event in range(np.uint64(len(joined) - 1)):
         start, end = offsets[event], offsets[event + one_more]

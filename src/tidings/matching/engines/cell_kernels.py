@@ -305,7 +305,7 @@ def _gather(
 @kernel
 def _find(
     kind: Any, probes: Any, event: Any, last: Any, events: Any, entries: Any, group_ends: Any, keys: Any, found: Any
-) -> None:  # fmt: skip
+) -> None:
     """Find the cells in which events look, -1 for none: step by step for all, so that they wait for memory together."""
     attribute, level = np.uint64(entries.kinds[kind] >> 4), entries.kinds[kind] & 15
     codes, cells, table_keys, table_cells = events.codes, events.cells, entries.table_keys, entries.table_cells
@@ -370,7 +370,7 @@ def _next_of_kind(kind: Any, key: Any, table_keys: Any, table_cells: Any, cell_k
 @kernel
 def cell_of(
     attribute: Any, level: Any, key: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """The cell of a key in a grid of an attribute, -1 if there is none."""
     kind = np.searchsorted(kinds, attribute * 16 + level)
     if kind == len(kinds) or kinds[kind] != attribute * 16 + level:
@@ -381,7 +381,7 @@ def cell_of(
 @kernel
 def name_cell(
     cell: Any, attribute: Any, level: Any, key: Any, kinds: Any, table_keys: Any, table_cells: Any, cell_kinds: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """Name a cell for a key that has none. Returns whether there is such a grid."""
     kind = np.searchsorted(kinds, attribute * 16 + level)
     if kind == len(kinds) or kinds[kind] != attribute * 16 + level:
@@ -405,8 +405,11 @@ def match(entries: Any, group_ends: Any, events: Any, guests: Any, buffers: Any,
     of guests were written, and the kind and event to go on with. Returns it, and how many candidates were tried.
     """
     entries, events, guests, buffers = (
-        CellArrays(*entries), EventNumbers(*events), GuestTable(*guests), Buffers(*buffers),
-    )  # fmt: skip
+        CellArrays(*entries),
+        EventNumbers(*events),
+        GuestTable(*guests),
+        Buffers(*buffers),
+    )
     count, run, run_count, found_count, kind, event = progress
     capacity, room = np.uint64(len(buffers.candidate_events)), np.uint64(len(buffers.pair_events))
     visitable, found_room = np.uint64(len(buffers.visit_events)), np.uint64(len(buffers.found_events))

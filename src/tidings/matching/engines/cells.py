@@ -29,9 +29,13 @@ _NO_PAIRS = Pairs()  # of no guests
 
 
 NOBODY = kernels.GuestTable(
-    0, np.empty(0, np.int32), np.zeros(1, np.int32), np.empty(0, np.int16), np.empty((0, 2), np.int64),
+    0,
     np.empty(0, np.int32),
-)  # fmt: skip
+    np.zeros(1, np.int32),
+    np.empty(0, np.int16),
+    np.empty((0, 2), np.int64),
+    np.empty(0, np.int32),
+)
 
 
 class Visit:
@@ -73,9 +77,13 @@ class Cells(kernels.CellArrays):
             )  # fmt: skip
             written = (np.uint64(count) for count in (pairs.count, runs.runs, runs.count, found.count))
             progress, more = kernels.match(
-                tuple(self), group_ends, (events.codes, events.cells, values), tuple(guests), buffers,
+                tuple(self),
+                group_ends,
+                (events.codes, events.cells, values),
+                tuple(guests),
+                buffers,
                 (*written, np.uint64(kind), np.uint64(event)),
-            )  # fmt: skip
+            )
             pairs.count, runs.runs, runs.count, found.count = map(int, progress[:4])
             kind, event = progress[4:]
             tried += int(more)

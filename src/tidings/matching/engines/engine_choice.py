@@ -75,7 +75,7 @@ class Access:
         self._costs = np.empty(entries.count)
         _best_two(
             entries.offsets, self._kinds % 16 == EXACT, filed_share, self._share, self._best, self._second, self._costs
-        )  # fmt: skip
+        )
 
     def cells_ns(self, members: npt.NDArray[np.int64]) -> float:
         """What these entries cost an event in cells: bytes compared in its own cells, and what passes verified."""
@@ -104,7 +104,7 @@ class Access:
         order = _row_order(entries.offsets, rank)
         return cells_index(
             chosen, self._best[chosen], seconds, self._kinds, self._keys, order, entries, self.cells, outputs
-        )  # fmt: skip
+        )
 
 
 @kernel

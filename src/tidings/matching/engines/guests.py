@@ -95,7 +95,7 @@ def host_of(cells: Cells, coders: list[Coder], sample: Columns | None) -> Host:
         key_places=np.concatenate(places),
         key_ends=np.array(key_ends, np.int64),
         key_data=np.concatenate(data),
-    )  # fmt: skip
+    )
 
 
 class Newcomers(NamedTuple):
@@ -153,9 +153,13 @@ class Guests:
         first, start = self.table.size, self.rows
         last, end = first + int(placed.sum()), start + int(kept.sum())
         table = GuestTable(
-            last, self.table.ends, with_room(self.table.offsets, last + 1), with_room(self.table.attributes, end),
-            with_room(self.table.bounds, end), with_room(self.table.outputs, last),
-        )  # fmt: skip
+            last,
+            self.table.ends,
+            with_room(self.table.offsets, last + 1),
+            with_room(self.table.attributes, end),
+            with_room(self.table.bounds, end),
+            with_room(self.table.outputs, last),
+        )
         table.offsets[first + 1 : last + 1] = start + np.cumsum(lengths[placed])
         table.attributes[start:end] = new.attributes[kept]
         table.bounds[start:end, 0] = lows[kept]
@@ -215,7 +219,7 @@ def _cell(code: Any, edges: Any) -> Any:
 @kernel
 def _place(
     ends: Any, rows: Any, sampled: Any, cells: Any, group_ends: Any, step_ends: Any, guest: Any, named: Any, placed: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """Put entries into the groups that cost events least of those that have a place; guests are numbered on.
 
     Records come as plain tuples. Returns how many cells have keys then.
@@ -228,11 +232,17 @@ def _place(
     low_bytes, high_bytes, checks, outputs = host.low_bytes, host.high_bytes, host.checks, host.outputs
     attributes, lows, highs = borrowed(attributes), borrowed(lows), borrowed(highs)
     first_cells, last_cells, ordered, below = (
-        borrowed(first_cells), borrowed(last_cells), borrowed(ordered), borrowed(below),
-    )  # fmt: skip
+        borrowed(first_cells),
+        borrowed(last_cells),
+        borrowed(ordered),
+        borrowed(below),
+    )
     kinds, table_keys, table_cells, cell_kinds = (
-        borrowed(host.kinds), borrowed(host.table_keys), borrowed(host.table_cells), borrowed(host.cell_kinds),
-    )  # fmt: skip
+        borrowed(host.kinds),
+        borrowed(host.table_keys),
+        borrowed(host.table_cells),
+        borrowed(host.cell_kinds),
+    )
     shares = np.empty(len(attributes))
     begin = 0
     for entry in range(len(ends)):
@@ -328,7 +338,7 @@ def _free_step(bytes_: Any, width: Any, first: Any, steps: Any, step_ends: Any) 
 @kernel
 def _share(
     row: Any, attributes: Any, lows: Any, highs: Any, first_cells: Any, last_cells: Any, ordered: Any, below: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """Of sampled events, those that satisfy a constraint."""
     attribute = attributes[row]
     if lows[row] == highs[row]:

@@ -9,9 +9,8 @@ its true one by less than n, so that after any number of merges quantiles are wr
 left out: a part in KEPT each time that it is thinned out.
 
 Clusters of a million subscriptions are found approximately: tasks lay a grid over the centres of boxes and count, cell
-by cell (*micro-clusters*, at most MICRO_MAX); the driver joins cells that touch, finds the minimum spanning tree of
-that graph by Borůvka's rounds, and cuts its longest edges. Centres of one cell are taken for one, and cells that do not
-touch for neighbours only along an axis.
+by cell (`systems.clusters.micro_clusters`); the driver clusters the cells in several ways, and takes the best for the
+sampled events.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from tidings.pipeline.build.event_schema import domain_of
 from tidings.pipeline.build.table_reading import checked, divided, domain_name, of_domain, read_table
 from tidings.pipeline.job_errors import PipelineError, brief_errors
 from tidings.systems.clusters import placement as clusters
-from tidings.systems.clusters.clustering import boruvka, components, kmeans, neighbours
+from tidings.systems.clusters.micro_clusters import joined_micro, labels_of_ways, micro_clusters_of
 from tidings.systems.clusters.placement import Quality, quality
 from tidings.systems.geometry.line_positions import Edges, bounds_in, event_places, has_places
 from tidings.systems.interface import PlacementError, View, placement_named, systems
@@ -46,11 +45,6 @@ from tidings.systems.statistics import QUANTILES, Distribution, Statistics
 SUBSCRIPTIONS = 20_000  # sampled
 EVENTS = 20_000  # sampled
 KEPT = 4096  # places of a sketch
-MICRO_MAX = 100_000
-FINENESS = 64  # cells of an axis that centres are counted in, at first
-
-_WIDE = 0.5  # of an axis: past which on every axis a subscription has no part in the making of clusters
-_MOST_MEANS = 4_000  # micro-clusters that k-means is run over
 _JUDGING = 2_000  # events that tell which way is the best: each is compared with every sampled subscription
 
 
@@ -251,72 +245,6 @@ def _thinned(places: Edges, weights: npt.NDArray[np.float64], nulls: int, distin
 # ---------------------------------------------------------------------- clusters
 
 
-@dataclass(frozen=True, eq=False)
-class MicroClusters:
-    """Cells of a grid over the centres of boxes: how many boxes each has, the sum of their ends, their hull."""
-
-    cells: npt.NDArray[np.int64]  # cells × axes
-    counts: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.float64]  # of first and last cells of the axes: cells × 2 axes
-    lows: npt.NDArray[np.int64]
-    highs: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.counts)
-
-    @property
-    def means(self) -> npt.NDArray[np.float64]:
-        return np.asarray(self.sums / self.counts[:, None])
-
-
-def micro_clusters_of(lows: Any, highs: Any, ends: Any, fineness: int = FINENESS) -> MicroClusters:
-    """Of boxes given by their first and last cells on each axis; those that are wide on every axis are left out."""
-    narrow = ((highs - lows + 1) / (ends + 1)).min(axis=1, initial=1.0) <= _WIDE
-    lows, highs = lows[narrow], highs[narrow]
-    cells = np.clip(((lows + highs) / 2 / ends * fineness).astype(np.int64), 0, fineness - 1)
-    sums = np.concatenate([lows, highs], axis=1).astype(np.float64)
-    return _gathered(cells, np.ones(len(lows), np.int64), sums, lows, highs)
-
-
-def joined_micro(parts: Sequence[MicroClusters], most: int = MICRO_MAX) -> MicroClusters:
-    """One grid of several; twice as coarse, again and again, while it has too many cells."""
-    cells, counts, sums, lows, highs = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("cells", "counts", "sums", "lows", "highs")
-    )
-    whole = _gathered(cells, counts, sums, lows, highs)
-    while len(whole) > most:
-        whole = _gathered(whole.cells // 2, whole.counts, whole.sums, whole.lows, whole.highs)
-    return whole
-
-
-def _gathered(cells: Any, counts: Any, sums: Any, lows: Any, highs: Any) -> MicroClusters:
-    if not len(cells):
-        return MicroClusters(cells, counts, sums, lows, highs)
-    distinct, label = np.unique(cells, axis=0, return_inverse=True)
-    order = np.argsort(label.reshape(-1), kind="stable")
-    starts = np.searchsorted(label.reshape(-1)[order], np.arange(len(distinct)))
-    return MicroClusters(
-        distinct,
-        np.add.reduceat(counts[order], starts),
-        np.add.reduceat(sums[order], starts, axis=0),
-        np.minimum.reduceat(lows[order], starts, axis=0),
-        np.maximum.reduceat(highs[order], starts, axis=0),
-    )
-
-
-def cut_by_boruvka(micro: MicroClusters, ends: Any, wanted: int) -> npt.NDArray[np.int64]:
-    """The cluster of each micro-cluster: the spanning tree of those that touch, without its longest edges."""
-    axes = micro.cells.shape[1]
-    means = micro.means
-    centres = (means[:, :axes] + means[:, axes:]) / 2 / ends
-    if len(micro) <= wanted:
-        return np.arange(len(micro))
-    edges, lengths = neighbours(centres, micro.cells)
-    tree = boruvka(len(micro), edges, lengths)
-    kept = tree[np.argsort(lengths[tree], kind="stable")][: max(0, len(micro) - wanted)]
-    return components(len(micro), edges[kept])
-
-
 def over_whole_table(
     subscriptions: DataFrame, statistics: Statistics, view: View, wanted: int | None = None
 ) -> tuple[View, dict[str, Quality]]:
@@ -331,8 +259,8 @@ def clustered_over(
 ) -> tuple[clusters.View, dict[str, Quality]]:
     """The clusters of all subscriptions on the axes of a View made from a sample: the best of the ways there are.
 
-    By the spanning tree, by k-means over the micro-clusters, and those of the sample itself: the one whose events meet
-    the fewest subscriptions that they do not match.
+    By `labels_of_ways` of the micro-clusters, and those of the sample itself: the one whose events meet the fewest
+    subscriptions that they do not match.
     """
     domain = statistics.filters.domain
     ends = np.array([len(edges) + 1 for edges in view.edges], np.int64)
@@ -345,7 +273,7 @@ def clustered_over(
         return view, {}
     count = wanted or view.count
     ways = {"sample": view}
-    for way, label in (("boruvka", cut_by_boruvka(micro, ends, count)), ("kmeans", _by_means(micro, ends, count))):
+    for way, label in labels_of_ways(micro, ends, count).items():
         order = np.argsort(label, kind="stable")
         starts = np.searchsorted(label[order], np.arange(label.max() + 1))
         lows = np.minimum.reduceat(micro.lows[order], starts, axis=0)
@@ -367,20 +295,6 @@ def _some(events: EventBatch, wanted: int) -> EventBatch:
     chosen = np.arange(0, events.count, max(1, events.count // wanted))
     columns = {path: column.take(chosen) for path, column in events.columns.items()}
     return EventBatch(events.domain, len(chosen), columns, events.rows[chosen], [], None)
-
-
-def _by_means(micro: MicroClusters, ends: Any, wanted: int) -> npt.NDArray[np.int64]:
-    """k-means over a grid so coarse that it has few cells; each micro-cluster is in the cluster of its coarse cell."""
-    coarse, label = micro.cells, np.arange(len(micro))
-    while len(np.unique(label)) > _MOST_MEANS:
-        coarse = coarse // 2
-        label = np.unique(coarse, axis=0, return_inverse=True)[1].reshape(-1)
-    label = np.unique(label, return_inverse=True)[1].reshape(-1)
-    mass = np.bincount(label, micro.counts).astype(np.float64)
-    points = np.stack([np.bincount(label, axis) / mass for axis in micro.sums.T], axis=1) / np.concatenate([ends, ends])
-    if len(points) <= wanted:
-        return np.asarray(label, np.int64)
-    return kmeans(points, mass, wanted)[label]
 
 
 def _count_boxes(domain: Domain, view: clusters.View, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -43,15 +43,22 @@ class MailboxUpkeep:
             numbers += self._deleted.pop(0)[1]
         return numbers
 
-    def prune(self, cursors: Mapping[int, int]) -> None:
-        """Removes what subscriptions have acknowledged, given as positions by their keys."""
+    def prune(self, cursors: Mapping[int, int], log_start: int) -> None:
+        """Removes what subscriptions have acknowledged, given as positions by their keys.
+
+        What overflowed them is removed if it became dead letters, up to cursors by the negative numbers of filters, and
+        if the log has removed it too: until then it might be matched again, and would not be known.
+        """
         rows = self.filters.numbers_of(cursors)
         marks = [(number, cursors[key]) for key, numbers in rows.items() for number in numbers]
-        if not marks or not self.filters.files.mailboxes.exists():
+        taken = {number: min(cursors[-number], log_start - 1) for number in self.filters.known if -number in cursors}
+        if not (marks or taken) or not self.filters.files.mailboxes.exists():
             return
         with self.opened() as mailboxes:
             for start in range(0, len(marks), PRUNED_TOGETHER):
                 mailboxes.prune(dict(marks[start : start + PRUNED_TOGETHER]))
+            if taken:
+                mailboxes.forget_overflowed(taken)
 
 
 @dataclass

@@ -307,7 +307,7 @@ class StreamThread(ABC):
                     self._note_reached(log)
                     self._after_look(running)
                 if prune.is_due():
-                    self._prune()
+                    self._prune(log)
             except LOCKED as error:
                 # By other processes: the query has what it needs, and the gate holds back what it must not match yet.
                 self._problem = str(error)
@@ -324,10 +324,10 @@ class StreamThread(ABC):
         for upkeep in self._upkeep():
             upkeep.retire(reached)
 
-    def _prune(self) -> None:
+    def _prune(self, log: LogReader) -> None:
         if cursors := self._cursors.changed():
             for upkeep in self._upkeep():
-                upkeep.prune(cursors)
+                upkeep.prune(cursors, log.start)
         self._cursors.pruned()
 
 

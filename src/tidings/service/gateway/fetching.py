@@ -80,7 +80,7 @@ def read_last_event_id(text: str | None) -> int | None:
 # -- a stream's window -------------------------------------------------------------------------------
 
 
-class Room(NamedTuple):
+class WindowRoom(NamedTuple):
     """What may be sent."""
 
     notifications: int
@@ -91,7 +91,7 @@ class Window:
     """What a stream has sent and its client has not acknowledged."""
 
     def __init__(self, notifications: int, bytes_: int) -> None:
-        self._max = Room(notifications, bytes_)
+        self._max = WindowRoom(notifications, bytes_)
         self._sent: deque[tuple[int, int]] = deque()  # positions and bytes, in order
         self._redriven: dict[int, int] = {}
         self._bytes = 0
@@ -101,8 +101,8 @@ class Window:
         return len(self._sent) + len(self._redriven)
 
     @property
-    def room(self) -> Room:
-        return Room(max(0, self._max.notifications - len(self)), max(0, self._max.bytes - self._bytes))
+    def room(self) -> WindowRoom:
+        return WindowRoom(max(0, self._max.notifications - len(self)), max(0, self._max.bytes - self._bytes))
 
     @property
     def is_full(self) -> bool:
@@ -309,7 +309,7 @@ class Fetching:
         window.acknowledged(cursor)
         again = self._redriven(row, window)
         room = window.room
-        left = Room(room.notifications - len(again), room.bytes - sum(len(one.text) for one in again))
+        left = WindowRoom(room.notifications - len(again), room.bytes - sum(len(one.text) for one in again))
         if min(left) <= 0:
             return _Next(again, ())
         notifications, size = min(_AT_ONCE, left.notifications), min(_AT_ONCE_BYTES, left.bytes)

@@ -288,11 +288,15 @@ class Notifications(SqliteFile):
                     self._ask(f"DELETE FROM {table} WHERE subscription = ?", subscription)
             self._groups.forget(gone)
 
-    def forget_before(self, position: int) -> int:
-        """Remove what overflowed at positions that the log has removed; returns how many."""
+    def forget_overflowed(self, taken: Mapping[int, int]) -> int:
+        """Remove what overflowed the mailboxes of subscriptions, each up to a position of the log; returns how many."""
+        removed = 0
         with self._writing():
-            self._ask("DELETE FROM overflowed WHERE source = ? AND position < ?", LOG, position)
-            return self._connection.changes()
+            for subscription, position in taken.items():
+                sql = "DELETE FROM overflowed WHERE subscription = ? AND source = ? AND position <= ?"
+                self._ask(sql, subscription, LOG, position)
+                removed += self._connection.changes()
+        return removed
 
     def pairs(self) -> Iterator[tuple[int, str | int]]:
         """Yields every notification as (position, subscription)."""

@@ -63,7 +63,7 @@ class BelievesOldNews(BlueDoveNode):
     def _learn(self, news: GossipMember, now_ms: int) -> Effects:
         effects = super()._learn(news, now_ms)
         if news.id != self.id:
-            self.members[news.id] = news
+            self._know(news)
         return effects
 
 

@@ -18,7 +18,7 @@ positions  digests of 48 bits; their lowest bits are a slot, which the View assi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ import numpy as np
 
 from tidings.filter.normal.filter_table import FilterTable
 from tidings.kernels.hashing import hash_numbers, hash_text
-from tidings.model.domain import path_text
+from tidings.model.domain import Domain, path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.geometry.key_pairs import balanced, distinct_hashed
@@ -57,6 +57,7 @@ from tidings.systems.statistics import Statistics
 KEYS_MAX = 32  # of one subscription
 SLOTS = 1024
 INDICES_MAX = 12
+TABLE = "events"  # a domain has one table
 VISIT = 50.0  # what a visit costs, in subscriptions that an event is compared with
 
 _SLOT = np.int64(SLOTS - 1)
@@ -76,6 +77,7 @@ class View:
     assignment: Numbers  # the partition of each slot
     keys_max: int = KEYS_MAX
     epoch: int = 0
+    headings: tuple[tuple[str, ...], ...] = ()  # what a digest of each index begins with: see `headings_of`
 
     @property
     def partitions(self) -> int:
@@ -98,9 +100,8 @@ class View:
         return tuple(self.divisions)
 
     def seed(self, index: int) -> int:
-        """What a digest of an index begins with: its domain and the names of its attributes, each with its length."""
-        names = [self.domain, *map(path_text, self.indices[index])]
-        return hash_text("".join(f"{len(name)}:{name}" for name in names))
+        """The hash of what a digest of an index begins with, each part of it with its length."""
+        return hash_text("".join(f"{len(part)}:{part}" for part in self.headings[index]))
 
     def owners(self, keys: Numbers) -> Numbers:
         owners = self.assignment[positions_of(keys) & _SLOT]
@@ -117,6 +118,7 @@ class View:
             "assignment": self.assignment.tolist(),
             "keys_max": self.keys_max,
             "epoch": self.epoch,
+            "headings": [list(heading) for heading in self.headings],
         }
 
     @staticmethod
@@ -124,7 +126,22 @@ class View:
         indices = tuple(tuple(tuple(path) for path in index) for index in form["indices"])
         divisions = divisions_from_dict(form["divisions"])
         assignment = np.array(form["assignment"], np.int64)
-        return View(form["domain"], indices, divisions, assignment, form["keys_max"], form["epoch"])
+        # A View of an index that was built before headings were written has digests of its domain and names alone.
+        bare = [[form["domain"], *map(path_text, index)] for index in indices]
+        headings = tuple(map(tuple, form.get("headings", bare)))
+        return View(form["domain"], indices, divisions, assignment, form["keys_max"], form["epoch"], headings)
+
+
+def headings_of(domain: Domain, indices: Sequence[tuple[Path, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Returns what the digests of each index begin with: domain, table and index, and each attribute's type, unit and
+    name (Tam et al., section 3.2). The values' parts follow."""
+    units = {attribute.path: attribute.unit or "" for attribute in domain.attributes}
+    headings = []
+    for index in indices:
+        described = [(str(domain.leaves[path]), units.get(path, ""), path_text(path)) for path in index]
+        name = ",".join(map(path_text, index))
+        headings.append((domain.name, TABLE, name, *(part for attribute in described for part in attribute)))
+    return tuple(headings)
 
 
 # ---------------------------------------------------------------------- the law
@@ -223,9 +240,9 @@ def adapt(
     else:
         chosen = chosen_indices(filters, held, keys_max, indices_max, statistics.scale)
     used = {path: divisions[path] for index in chosen for path in index}
-    name = filters.domain.name
-    unassigned = View(name, chosen, used, np.arange(SLOTS) % max(1, partitions), keys_max, epoch)
-    return View(name, chosen, used, balanced(_work(statistics, unassigned), max(1, partitions)), keys_max, epoch)
+    name, headings = filters.domain.name, headings_of(filters.domain, chosen)
+    unassigned = View(name, chosen, used, np.arange(SLOTS) % max(1, partitions), keys_max, epoch, headings)
+    return replace(unassigned, assignment=balanced(_work(statistics, unassigned), max(1, partitions)))
 
 
 def _work(statistics: Statistics, view: View) -> Floats:

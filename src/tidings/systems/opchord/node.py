@@ -351,8 +351,8 @@ def ring_overlay(adapt: Callable[..., RingView]) -> Overlay[OPChordNode, Lists, 
         MESSAGES,
         OPChordSettings(ChordSettings(bits=ADDRESS_BITS)),
         simulated=OPChordSettings(ChordSettings(bits=24, successors=3)),
-        least=4,  # one more than the successors that a node knows: what Zave's proof begins with
-        promise=Promise(join_ms=0, leave_ms=0, crashes=1 + OPChordSettings().copies),
+        least=lambda settings: settings.chord.successors + 1,  # what Zave's proof begins with
+        promise=lambda settings: Promise(join_ms=0, leave_ms=0, crashes=1 + settings.copies),
     )
 
 

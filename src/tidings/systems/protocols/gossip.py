@@ -1,8 +1,10 @@
 """One-hop membership by gossip, as Cassandra has it and BlueDove takes it over.
 
 Everybody knows everybody. Once a period a node raises its own version and compares what it knows with one other
-node: versions first, then only what is newer, both ways. A node whose version stands still is suspected, the more the
-longer (phi-accrual, Hayashibara et al. 2004), and convicted at φ > 8: with a mean of one second, after 18.4 s.
+node. If both know the same nodes, a list of versions each way is all that they send; else the versions with their
+nodes, then only what is newer, both ways. A node whose version stands still is suspected, the more the
+longer (phi-accrual, Hayashibara et al. 2004), and convicted at φ > 8: with a mean of one second, after 18.4 s. The mean
+is of the time from one version to the next, however many of them come with one message.
 Who leaves is marked gone, with a version that nothing older overwrites; who comes back has a new generation, and is
 there from its first message on, before gossip has told of it.
 """
@@ -28,8 +30,10 @@ from tidings.systems.protocols.effects import (
     Tag,
 )
 from tidings.systems.protocols.message_codec import MessageError
+from tidings.systems.protocols.ring_ids import hashed
 
 MAX_INTERVALS = 64  # that the mean is taken of
+ROSTER_BITS = 48
 MAX_MEMBERS = 4_096  # of which something is known; beyond them nobody new is, and frames have an end
 
 
@@ -67,7 +71,16 @@ class Ack(NamedTuple):
     answer: bool  # whether the other side has something to send back
 
 
-GOSSIP_MESSAGES: tuple[type, ...] = (GossipMember, Syn, Ack)
+class Beat(NamedTuple):
+    """The versions of all members, in the order of their ids: enough for a node that knows the same members."""
+
+    roster: int  # a digest of the members, but for their versions
+    versions: tuple[int, ...]
+    table: int  # as in Syn
+    answer: bool  # whether the other side is to send its own
+
+
+GOSSIP_MESSAGES: tuple[type, ...] = (GossipMember, Syn, Ack, Beat)
 
 GOSSIP, GOSSIP_JOIN = "gossip", "gossip join"
 
@@ -75,27 +88,31 @@ GOSSIP, GOSSIP_JOIN = "gossip", "gossip join"
 class Detector:
     """φ of one node: how unlikely it is that news of it are merely late, if they come at random times."""
 
-    __slots__ = ("_intervals", "_last_ms", "_spoke_ms", "_sum")
+    __slots__ = ("_beats", "_intervals", "_last_ms", "_spoke_ms", "_sum")
 
     def __init__(self, now_ms: int, first_ms: int) -> None:
         self._last_ms = self._spoke_ms = now_ms
-        self._intervals = [first_ms]
-        self._sum = first_ms
+        self._intervals = [(first_ms, 1)]  # with how many versions came at the end of each
+        self._sum, self._beats = first_ms, 1
 
-    def heard(self, now_ms: int) -> None:
+    def heard(self, now_ms: int, beats: int = 1) -> None:
+        """News came, so many versions newer than the last. Those between took another way: they were not late."""
         interval = max(1, now_ms - self._last_ms)
         self._last_ms = now_ms
-        self._intervals.append(interval)
+        self._intervals.append((interval, beats))
         self._sum += interval
+        self._beats += beats
         if len(self._intervals) > MAX_INTERVALS:
-            self._sum -= self._intervals.pop(0)
+            interval, beats = self._intervals.pop(0)
+            self._sum -= interval
+            self._beats -= beats
 
     def spoke(self, now_ms: int) -> None:
         """It sent a message: no news by gossip, whose intervals would seem too short else."""
         self._spoke_ms = now_ms
 
     def phi(self, now_ms: int) -> float:
-        mean = self._sum / len(self._intervals)
+        mean = self._sum / self._beats
         return (now_ms - max(self._last_ms, self._spoke_ms)) / (mean * log(10))  # −log10 of e^(−t/mean)
 
 
@@ -107,6 +124,7 @@ class GossipNode(Dispatching):
         self._random = random
         self.gossip = settings
         self.members: dict[Id, GossipMember] = {id: GossipMember(id, 0, 0, False, about)}
+        self._roster: tuple[int, tuple[Id, ...]] | None = None  # its digest, and the ids in their order
         self._detectors: dict[Id, Detector] = {}
         self.convicts: dict[Id, tuple[int, int]] = {}  # with the age at which they were convicted
         self.contact: Id | None = None
@@ -123,7 +141,7 @@ class GossipNode(Dispatching):
     def seat(self, nodes: Sequence[GossipNode]) -> None:
         for node in nodes:
             if node.id != self._id:
-                self.members[node.id] = node.members[node.id]
+                self._know(node.members[node.id])
                 self._detectors[node.id] = Detector(0, 2 * self.gossip.period_ms)
         self.is_member = True
 
@@ -131,7 +149,7 @@ class GossipNode(Dispatching):
 
     def start(self, contact: Id | None, now_ms: int) -> Effects:
         mine = self.members[self._id]
-        self.members[self._id] = mine._replace(generation=now_ms, version=0)
+        self._know(mine._replace(generation=now_ms, version=0))
         timer = SetTimer(1 + int(self._random.random() * self.gossip.period_ms), GOSSIP)
         if self.is_member or contact is None:
             self.is_member = True
@@ -145,7 +163,7 @@ class GossipNode(Dispatching):
 
     def leave(self, now_ms: int) -> Effects:
         mine = self.members[self._id]
-        self.members[self._id] = mine._replace(version=mine.version + 1, gone=True)
+        self._know(mine._replace(version=mine.version + 1, gone=True))
         return [Send(id, Ack((self.members[self._id],), (), None, False)) for id in self.others()]
 
     # Exchange
@@ -164,6 +182,39 @@ class GossipNode(Dispatching):
             raise MessageError(
                 f"message: GossipMember {part.id} is of a time to come; are its clock and --pace the same?"
             )
+        if isinstance(part, Beat) and max(part.versions, default=0) > now_ms + MAX_AHEAD_MS:
+            raise MessageError("message: Beat is of a time to come; are the clocks and --pace of all nodes the same?")
+
+    def _know(self, member: GossipMember) -> None:
+        known = self.members.get(member.id)
+        self.members[member.id] = member
+        if known is None or known._replace(version=member.version) != member:
+            self._roster = None
+
+    def roster(self) -> tuple[int, tuple[Id, ...]]:
+        """A digest of who is known, but for the versions, and their ids in order."""
+        if self._roster is None:
+            ids = tuple(sorted(self.members))
+            who = [self.members[id]._replace(version=0) for id in ids]
+            self._roster = hashed(repr(who), ROSTER_BITS), ids
+        return self._roster
+
+    def _beat(self, *, answer: bool) -> Beat:
+        digest, ids = self.roster()
+        members = self.members
+        return Beat(digest, tuple([members[id].version for id in ids]), self.table_digest(), answer)
+
+    def _on_beat(self, sender: Id, message: Beat, now_ms: int) -> Effects:
+        digest, ids = self.roster()
+        same = message.roster == digest and len(message.versions) == len(ids) and message.table == self.table_digest()
+        if not same:
+            return [Send(sender, self._syn())] if message.answer else []
+        effects: Effects = [Send(sender, self._beat(answer=False))] if message.answer else []
+        members = self.members
+        for id, version in zip(ids, message.versions, strict=True):
+            if version > members[id].version:
+                effects += self._learn(members[id]._replace(version=version), now_ms)
+        return effects
 
     def _syn(self) -> Syn:
         known = tuple((member.id, member.generation, member.version) for member in self.members.values())
@@ -199,7 +250,7 @@ class GossipNode(Dispatching):
         known = self.members.get(news.id)
         if (known is not None and known.age >= news.age) or (known is None and not self._has_room()):
             return []
-        self.members[news.id] = news
+        self._know(news)
         if news.id in self.convicts and news.age > self.convicts[news.id]:
             del self.convicts[news.id]
         if news.gone:
@@ -208,14 +259,14 @@ class GossipNode(Dispatching):
         if known is None or news.id not in self._detectors or known.generation != news.generation:
             self._detectors[news.id] = Detector(now_ms, 2 * self.gossip.period_ms)
             return self.met(news.id, now_ms) if known is None else []
-        self._detectors[news.id].heard(now_ms)
+        self._detectors[news.id].heard(now_ms, news.version - known.version)
         return []
 
     def _refute(self, news: GossipMember) -> None:
         """Others have newer news of this node than it has given: be newer than those, unless it is leaving."""
         mine = self.members[self._id]
         if news.age > mine.age and not mine.gone:
-            self.members[self._id] = mine._replace(generation=news.generation, version=news.version + 1)
+            self._know(mine._replace(generation=news.generation, version=news.version + 1))
 
     def _has_room(self) -> bool:
         """Whether one more can be known; the oldest of those that are gone, or convicted, makes way for it."""
@@ -226,6 +277,7 @@ class GossipNode(Dispatching):
             return False
         oldest = min(lost, key=lambda one: one.age).id
         del self.members[oldest]
+        self._roster = None
         self.convicts.pop(oldest, None)
         self._detectors.pop(oldest, None)
         return True
@@ -238,11 +290,11 @@ class GossipNode(Dispatching):
         if tag != GOSSIP:
             return []
         mine = self.members[self._id]
-        self.members[self._id] = mine._replace(version=mine.version + 1, about=self.about())
+        self._know(mine._replace(version=mine.version + 1, about=self.about()))
         effects: Effects = [SetTimer(self.gossip.period_ms, GOSSIP)]
         peers = self.others()
         if peers:
-            effects.append(Send(peers[int(self._random.random() * len(peers))], self._syn()))
+            effects.append(Send(peers[int(self._random.random() * len(peers))], self._beat(answer=True)))
         if self.convicts and self._random.random() < 0.3:  # who was cut off may be there again
             lost = list(self.convicts)
             effects.append(Send(lost[int(self._random.random() * len(lost))], self._syn()))
@@ -286,6 +338,7 @@ class GossipNode(Dispatching):
         return []
 
     handlers: ClassVar[Handlers] = {
+        Beat: _on_beat,
         Syn: _on_syn,
         Ack: _on_ack,
     }

@@ -1,4 +1,4 @@
-"""Bugs of overlay processes, put into a node that is broken on purpose: those that they once had, and one of all systems.
+"""Bugs of overlay processes, put into a node that is broken on purpose: those they once had, and one of all systems.
 
 Python imports a module of this name at its start where it finds one; the folder is on the path of such nodes alone, and
 TIDINGS_PLANTED says which bug.
