@@ -34,6 +34,7 @@ from lxml import etree
 from benchmarks.record import write
 from tidings.simulator.trace import Trace
 from tidings.simulator.world import Network, World
+from tidings.systems.digests.interval_views import FixedViews
 from tidings.systems.digests.node import DigestNode, DigestSettings
 from tidings.systems.protocols.content import GroupKeys
 from tidings.systems.protocols.effects import Event, Id
@@ -208,10 +209,10 @@ class _Sent(Trace):
 
 def dht_multicast(workload: Workload) -> dict[str, Any]:
     random = Random(SEED)
-    keys = cast(GroupKeys, PathKeys(Paths()))
+    views = FixedViews(cast(GroupKeys, PathKeys(Paths())), "documents")
     settings = DigestSettings(ScribeSettings(PastrySettings(bits=BITS, leaves=16)))
     ids = sorted(random.sample(range(1 << BITS), len(workload.queries)))
-    nodes = [_Counting(id, random, keys, settings) for id in ids]
+    nodes = [_Counting(id, random, views, settings) for id in ids]
     world = World(random, Network(random))
     for node in nodes:
         node.seat(ids)

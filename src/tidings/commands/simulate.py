@@ -239,6 +239,7 @@ def _summary(outcomes: list[RunOutcome]) -> Table:
         "matches": f"{matches:,}",
         "of those owed": f"{owed:,} ({owed / max(matches, 1):.0%})",
         "of those delivered": f"{sum(o.delivered for o in outcomes):,}",
+        "false negatives, by design": f"{sum(o.false_negatives for o in outcomes):,}",
         "laws broken": ", ".join(f"{law} {count}" for law, count in broken.items()) or "none",
     }
     kinds = Counter[str]()

@@ -6,6 +6,7 @@ complete   what a system owes is delivered
 Events and subscriptions that satisfy each other are *matches*. *Owed* are those whose subscription was in place when
 the event was published, stayed, and whom the system promises the event: probes, which are published when all is quiet,
 and of the events before them as many as the system's `Promise` covers.
+Nobody is owed an event that a system drops by its design, and says so (`Dropped`): those are its *false negatives*.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class DeliveryCount(NamedTuple):
     matches: int
     owed: int
     delivered: int  # of those owed
+    false_negatives: int  # matches in place whose event the system dropped, by its design
 
 
 class Judge:
@@ -98,7 +100,11 @@ class Judge:
     def count(self) -> DeliveryCount:
         owed = {(name, event) for event in self.published for name in self._owed(event)}
         matches = sum(len(self._matches(event)) for event in self.published)
-        return DeliveryCount(matches, len(owed), len(owed & self._told))
+        return DeliveryCount(matches, len(owed), len(owed & self._told), self._false_negatives())
+
+    def _false_negatives(self) -> int:
+        dropped = {event: self.published[event].at_ms for event in self.published if event in self._world.dropped}
+        return sum(self._was_active(name, at) for event, at in dropped.items() for name in self._matches(event))
 
     @property
     def _told(self) -> set[tuple[str, str]]:
@@ -122,7 +128,8 @@ class Judge:
     def _check_owed(self) -> None:
         """A run in which probes match and none of them is owed says nothing about the system."""
         probes = [event for event, published in self.published.items() if published.is_probe]
-        matching = [(event, name) for event in probes for name in self._matches(event) if self.is_live(name)]
+        sent = [event for event in probes if event not in self._world.dropped]
+        matching = [(event, name) for event in sent for name in self._matches(event) if self.is_live(name)]
         if matching and not any(self._owed(event) for event in self.published):
             event, name = matching[0]
             what = f"nothing had to be delivered, though {len(matching)} probes match, as {event} {name}"
@@ -136,7 +143,7 @@ class Judge:
 
     def _owed(self, event: str) -> list[str]:
         """Returns the subscriptions that have to be notified of the event."""
-        if not self._is_promised(self.published[event]):
+        if event in self._world.dropped or not self._is_promised(self.published[event]):
             return []
         at = self.published[event].at_ms
         return [name for name in self._matches(event) if self.is_live(name) and self._was_active(name, at)]

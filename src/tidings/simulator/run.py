@@ -30,6 +30,7 @@ class RunOutcome:
     matches: int  # of events and subscriptions that were there when they were published
     owed: int  # of those: deliveries that had to be
     delivered: int  # of those owed
+    false_negatives: int  # matches whose event the system dropped, by its design
     nodes: int
     seconds: float
     virtual_ms: int

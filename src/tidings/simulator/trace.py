@@ -8,6 +8,7 @@
 [time_ms, "deliver", node, subscription, event]
 [time_ms, "active", node, subscription]
 [time_ms, "lost", from, to]
+[time_ms, "drop", node, event]
 [time_ms, "grow", node]
 [time_ms, "violation", law, what]
 """

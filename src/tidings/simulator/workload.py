@@ -43,7 +43,7 @@ DOMAIN = Domain(
         Attribute("volume", "bigint", min=0, max=1000, precision=10),
         Attribute("rating", "int", min=0, max=9, precision=1),
     ],
-    indices=[("symbol",), ("symbol", "rating"), ("rating",)],
+    indices=[("symbol",), ("symbol", "rating"), ("rating",), ("price",)],
 )
 
 

@@ -17,6 +17,7 @@ from tidings.systems.overlay import DeliveryRecord, Law
 from tidings.systems.protocols.effects import (
     Active,
     Deliver,
+    Dropped,
     Effect,
     Effects,
     Grow,
@@ -109,6 +110,7 @@ class World:
         self.ready: dict[Id, int] = {}  # since when
         self.active: dict[str, int] = {}  # subscriptions, since when
         self.deliveries: list[DeliveryRecord] = []
+        self.dropped: dict[str, int] = {}  # events that a node knowingly dropped, and when
         self.handled: tuple[Id, Message] | None = None  # what the node that is checked was sent, and by whom
         self.grow: Callable[[], None] | None = None  # what to do when nodes ask for more of them
         self.messages = 0
@@ -224,6 +226,9 @@ class World:
             elif kind is Active:
                 self.active.setdefault(effect[0], now)
                 self._note("active", sender, effect[0])
+            elif kind is Dropped:
+                self.dropped[effect[0]] = now
+                self._note("drop", sender, effect[0])
             else:
                 assert kind is Grow, f"{effect!r} is no effect"
                 self._note("grow", sender)

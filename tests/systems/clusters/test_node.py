@@ -18,6 +18,7 @@ from tidings.systems.clusters.bugs import RegistersOnce
 from tidings.systems.clusters.laws import registered_at_rest
 from tidings.systems.clusters.node import ClusterNode, ClusterSettings
 from tidings.systems.clusters.space import CellBox, Space
+from tidings.systems.geometry.rtree import rtree_of
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Event
 from tidings.systems.protocols.pastry import PastrySettings
@@ -96,7 +97,7 @@ def test_figures_1_and_2_a_preference_is_a_box_and_an_event_a_point() -> None:
     peers = Peers()
     peers.subscribe(0, "b", PREFERENCE)
     peers.run(8_000)
-    assert [cluster.box for cluster in peers.nodes[5].division.clusters] == [box]
+    assert peers.nodes[5].division.clusters == (box,)
     peers.publish(3, {"capacity": 70, "cost": 600, "reputation": 5})
     peers.publish(4, {"capacity": 70, "cost": 600, "reputation": 6})
     peers.publish(5, {"capacity": 50, "cost": 550, "reputation": 5})
@@ -156,6 +157,121 @@ def test_with_a_coordinator_nobody_else_proposes() -> None:
         division = peers.nodes[0].division
         assert (division.generation > 0) is (number is not None)
         assert division.generation == 0 or division.proposer == coordinator
+
+
+def drifting(peers: Peers) -> None:
+    """The paper's mode: clusters are made for the first subscriptions, and those that come later stick out of them."""
+    for number, low in enumerate((0, 30, 60)):
+        peers.subscribe(number, f"early{number}", f"capacity BETWEEN {low} AND {low + 10} AND cost BETWEEN 400 AND 600")
+    peers.run(6_000)
+    for number, low in enumerate((0, 30, 60)):
+        peers.subscribe(
+            3 + number, f"late{number}", f"capacity BETWEEN {low} AND {low + 25} AND cost BETWEEN 400 AND 950"
+        )
+    peers.run(6_000)
+    for number in range(8):
+        peers.publish(number, {"capacity": (20, 50, 80)[number % 3], "cost": 900, "reputation": 5})
+        peers.run(200)
+
+
+@pytest.mark.parametrize("coordinator", [None, 6])
+@pytest.mark.parametrize(("price", "groups"), [(1.0, 3), (3.5, 2), (7.5, 1), (8.5, None)])
+def test_mgc_tries_fewer_clusters_until_the_cost_test_accepts_them(
+    coordinator: int | None, price: float, groups: int | None
+) -> None:
+    """8 false negatives: 3 groups cost less than that at 1 each, 2 at 3.5, 1 at 7.5, and none at 8.5."""
+    peers = Peers(mode="paper", clusters=3, clusters_most=1_000, reorganising=price, mgc_ms=5_000)
+    for node in peers.nodes:
+        proposer = None if coordinator is None else peers.nodes[coordinator].id
+        node.options = node.options._replace(coordinator=proposer, mgc_ms=10**9)
+    drifting(peers)
+    peers.run(10_000)
+    assert not peers.world.deliveries
+    assert len(peers.nodes[6].division.clusters) == 3
+    for node in peers.nodes:
+        peers.world.do(node.id, node.on_timer("mgc", peers.world.now_ms))
+    peers.run(4_000)
+    (division,) = {node.division for node in peers.nodes}
+    assert division.generation == (0 if groups is None else 1)
+    assert len(division.clusters) == (3 if groups is None else groups)
+    assert groups is None or coordinator is None or division.proposer == peers.nodes[coordinator].id
+    peers.publish(0, {"capacity": 20, "cost": 900, "reputation": 5})
+    peers.run(3_000)
+    assert [d.subscription for d in peers.world.deliveries] == ([] if groups is None else ["late0"])
+
+
+def test_a_dropped_event_counts_until_it_is_older_than_the_window() -> None:
+    peers = Peers(mode="paper", clusters_most=1_000, mgc_ms=10**9, window_ms=15_000)
+    drifting(peers)
+    peers.run(10_000)
+    assert {false_negatives(node) for node in peers.nodes} == {8}
+    peers.run(15_000)
+    assert {false_negatives(node) for node in peers.nodes} == {0}
+
+
+def test_every_subscription_that_an_event_lies_in_counts_as_a_false_negative() -> None:
+    peers = Peers(mode="paper", clusters_most=1_000, mgc_ms=10**9)
+    drifting(peers)
+    alike, another = "capacity BETWEEN 0 AND 25 AND cost BETWEEN 400 AND 950", "capacity <= 24 AND cost > 500"
+    for number, text in enumerate((alike, alike, another)):
+        peers.subscribe(number, f"more{number}", text)
+    peers.run(10_000)
+    drops = [drop for summary in peers.nodes[0].state.summaries.values() for drop in summary.drops]
+    at_20 = SPACE.point(Event("e", '{"capacity": 20, "cost": 900, "reputation": 5}'))
+    assert sum(drop.events for drop in drops if drop.point == at_20) == 3
+    assert {false_negatives(node) for node in peers.nodes} == {8 + 3 * 3}
+
+
+def false_negatives(node: ClusterNode) -> int:
+    known = node.state.summaries.values()
+    preferences = [preference for summary in known for preference in summary.preferences]
+    return SPACE.false_negatives(preferences, [drop for one in known for drop in one.drops], node.division.clusters)
+
+
+def test_groups_grow_with_their_subscriptions_and_publishing_chooses_the_smallest() -> None:
+    peers = Peers(clusters_most=1_000)
+    wide, other = "capacity BETWEEN 20 AND 60", "capacity BETWEEN 40 AND 90"
+    peers.subscribe(0, "wide", wide)
+    peers.subscribe(1, "other", other)
+    peers.run(8_000)
+    (left,), (right,) = SPACE.boxes(wide), SPACE.boxes(other)
+    assert set(peers.nodes[5].division.clusters) == {left, right}
+    assert {(node.state.group_size(left), node.state.group_size(right)) for node in peers.nodes} == {(2, 2)}
+    for number in range(4):
+        peers.subscribe(number, f"low{number}", f"capacity BETWEEN 22 AND {24 + number}")  # in the first cluster alone
+    peers.run(8_000)
+    assert {(node.state.group_size(left), node.state.group_size(right)) for node in peers.nodes} == {(6, 2)}
+    node, now = peers.nodes[6], peers.world.now_ms
+    (sent,) = node.publish(Event("e", '{"capacity": 50, "cost": 500, "reputation": 5}'), now)
+    assert sent.message.payload.group == SPACE.group(node.division, right, node.pastry.bits)  # type: ignore[union-attr]
+
+
+def test_publishing_looks_in_the_r_tree_and_not_at_every_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = Peers(clusters_most=1_000)
+    peers.subscribe(0, "b", PREFERENCE)
+    peers.run(8_000)
+    asked: list[Any] = []
+    monkeypatch.setattr(SPACE, "tree", lambda clusters: asked.append(clusters) or rtree_of(*SPACE._corners(())))
+    peers.publish(3, {"capacity": 70, "cost": 600, "reputation": 5})
+    assert asked == [peers.nodes[3].division.clusters]
+    monkeypatch.undo()
+    peers.run(3_000)
+    assert not peers.world.deliveries  # the tree that it looked in had no cluster
+
+
+def test_what_a_crashed_node_subscribed_to_counts_no_more_and_a_living_one_objects() -> None:
+    peers = Peers(clusters_most=1_000)
+    for number in range(3):
+        peers.subscribe(number, f"s{number}", PREFERENCE)
+    peers.run(6_000)
+    (box,) = SPACE.boxes(PREFERENCE)
+    assert {node.state.group_size(box) for node in peers.nodes} == {3}
+    gone = peers.nodes.pop(0)
+    peers.world.crash(gone.id)
+    peers.nodes[5].state.bury(peers.nodes[0].id)  # which is still there
+    assert peers.nodes[5].state.group_size(box) == 2
+    peers.run(20_000)
+    assert {node.state.group_size(box) for node in peers.nodes} == {2}
 
 
 def test_of_two_divisions_proposed_at_once_neither_is_used_until_all_have_switched() -> None:

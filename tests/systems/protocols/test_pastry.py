@@ -12,9 +12,10 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
 from tidings.simulator.world import Network, World
 from tidings.systems.digests import placement as digests
+from tidings.systems.digests.interval_views import IntervalViews
 from tidings.systems.digests.node import DigestNode, DigestSettings, Matching
 from tidings.systems.overlay import Violation
-from tidings.systems.protocols.content import Content, GroupKeys
+from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Effects, Event
 from tidings.systems.protocols.pastry import PastryRoute, PastrySettings, shared_digits
 from tidings.systems.protocols.pastry_laws import Trees, leaf_sets_at_rest, trees_at_rest
@@ -250,11 +251,11 @@ WISHES = {
 def test_the_computers_domain_is_delivered_exactly_wherever_it_is_matched(matching: Matching) -> None:
     content = Content(COMPUTERS)
     known = statistics_of(compile_filters(list(WISHES.values()), COMPUTERS), read_events(OFFERS, COMPUTERS))
-    keys = GroupKeys(digests.adapt(known, partitions=1), content, BITS)
+    views = IntervalViews(digests.adapt(known, partitions=1), content, BITS)
     random = Random(2)
     world = World(random, Network(random))
     settings = DigestSettings(ScribeSettings(PASTRY), matching)
-    nodes = [DigestNode(random.getrandbits(BITS), random, keys, settings) for _ in range(10)]
+    nodes = [DigestNode(random.getrandbits(BITS), random, views, settings) for _ in range(10)]
     for node in nodes:
         node.seat(sorted(other.id for other in nodes))
         world.add(node)
@@ -283,12 +284,12 @@ def test_matching_in_the_tree_sends_fewer_messages_than_matching_at_the_leaves()
         content = Content(COMPUTERS)
         texts = [f"cpu = 'PIV' AND hdd = {n}" for n in range(8)]
         known = statistics_of(compile_filters(texts, COMPUTERS), read_events(OFFERS, COMPUTERS))
-        keys = GroupKeys(digests.adapt(known, partitions=1), content, BITS)
+        views = IntervalViews(digests.adapt(known, partitions=1), content, BITS)
         random = Random(5)
         world = World(random, Network(random))
         world.count_kinds = True
         settings = DigestSettings(ScribeSettings(PASTRY), matching)  # type: ignore[arg-type]
-        nodes = [DigestNode(random.getrandbits(BITS), random, keys, settings) for _ in range(16)]
+        nodes = [DigestNode(random.getrandbits(BITS), random, views, settings) for _ in range(16)]
         for node in nodes:
             node.seat(sorted(other.id for other in nodes))
             world.add(node)

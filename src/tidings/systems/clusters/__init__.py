@@ -10,25 +10,31 @@ placement       axes, clusters on them, who owns them, and when they are worth m
 clustering      groups of similar boxes
 micro_clusters  groups of millions of boxes, approximately
 space           boxes and points, one filter or event at a time
+system_state    what nodes know of the system, and the clusters that follow
 node            a member of the groups, which knows all clusters
 messages        what the nodes say to each other
 laws, bugs      what must hold, and nodes that break it
 """
 
-from tidings.systems.interface import System
+from tidings.systems.interface import System, Variant
 from tidings.systems.system_settings import Setting
 
 SYSTEM = System(
     name="clusters",
     help="multicast groups of similar subscriptions",
     settings=(
-        Setting("K", "integer", "clusters", "clusters that MGC makes", least=1),
+        Setting("K", "integer", "clusters", "clusters that MGC makes: the first number that it tries", least=1),
+        Setting("tries", "integer", "tries", "numbers of clusters that MGC tries, each smaller than the last", least=1),
         Setting("gammaI", "number", "inefficiency", "γI, what a false negative costs"),
         Setting("gammaR", "number", "reorganising", "γR, what it costs to reorganise a group"),
         Setting("c", "number", "gain", "c, below which the cost of new clusters has to be", least=float("-inf")),
+        Setting("E", "integer", "window_ms", "window E, in ms: for how long a dropped event counts", least=1),
+        Setting("period", "integer", "mgc_ms", "time between two runs of MGC, in ms", least=1),
+        Setting("most", "integer", "clusters_most", "clusters beyond which MGC is worth more", least=1),
         Setting("coordinator", "node", "coordinator", "the only node that proposes clusters; none: any node may"),
         Setting("mode", "choice", "mode", "what a new cluster is made for", ("strict", "paper"), shared=True),
         Setting("method", "choice", "method", "how boxes are clustered", ("merged", "cut", "kmeans")),
         Setting("leaves", "integer", "scribe.pastry.leaves", "size of a leaf set", least=2),
     ),
+    variants={"paper": Variant("the same, with the false negatives that the paper has", {"mode": "paper"})},
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tidings.systems.clusters.node import ClusterNode
 from tidings.systems.clusters.space import ClusterDivision
 from tidings.systems.overlay import Bug, muted
-from tidings.systems.protocols.effects import Effects
+from tidings.systems.protocols.effects import Effects, Event
 
 
 class RegistersOnce(ClusterNode):
@@ -17,8 +17,21 @@ class RegistersOnce(ClusterNode):
         return [] if before.age == self.division.age else super()._register_in(before, now_ms)
 
 
+class DropsOften(ClusterNode):
+    """An event that several clusters contain is dropped."""
+
+    def publish(self, event: Event, now_ms: int) -> Effects:
+        point = self.space.point(event)
+        several = len(self.space.holding(self.division.clusters, point)) > 1
+        return self._drop(event, point, now_ms) if several else super().publish(event, now_ms)
+
+
 def bugs(variant: str) -> Mapping[str, Bug]:
     """Returns the bugs that can be planted."""
     few = {"nodes": 5, "subscriptions": 4, "churn": 0.2, "churn_ms": 8_000, "repair_ms": 1_000}
     mute = Bug(muted(ClusterNode), "Complete", {"churn": 0.0})  # the first division takes its time
-    return {"registration": Bug(RegistersOnce, "Registered", few), "mute": mute}
+    return {
+        "registration": Bug(RegistersOnce, "Registered", few),
+        "drops": Bug(DropsOften, "Dropped", {"subscriptions": 24, "events": 80}),
+        "mute": mute,
+    }

@@ -1,6 +1,7 @@
 """Laws of clusters.
 
     Registered   whichever cluster a node may choose for an event, all whom the event could concern are registered in it
+    Dropped      no event is dropped that a cluster in use contains
 
 That is what makes delivery to one cluster complete. It holds after every message, also while clusters are made and made
 again: a subscription is in place only when everybody has had time to hear of its clusters, and a new cluster is used
@@ -10,18 +11,18 @@ only when everybody has had time to register in it. At rest, all know the same d
 from __future__ import annotations
 
 from tidings.systems.clusters.node import ClusterNode
-from tidings.systems.clusters.space import CellBox, Cluster, ClusterDivision
+from tidings.systems.clusters.space import CellBox, ClusterDivision
 from tidings.systems.overlay import AtRest, Conditions, Law, ObservedWorld, Violation
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.pastry_laws import leaf_sets_at_rest, scribe_laws
 
-Routing = tuple[ClusterDivision, tuple[Cluster, ...]]
+Routing = tuple[ClusterDivision, tuple[CellBox, ...]]
 Holding = tuple[tuple[tuple[CellBox, ...], ...], frozenset[Id]]
 
 
 def laws(conditions: Conditions) -> list[Law]:
     """Returns the laws of clusters."""
-    found = [*scribe_laws(conditions), AtRest(leaf_sets_at_rest), AtRest(registered_at_rest)]
+    found = [*scribe_laws(conditions), DroppedOutside(), AtRest(leaf_sets_at_rest), AtRest(registered_at_rest)]
     return [*found, RegisteredInClusters()] if conditions.is_reliable else found
 
 
@@ -49,6 +50,18 @@ class RegisteredInClusters(Law):
         self._routings[node], self._holdings[node] = routing, holding
 
 
+class DroppedOutside(Law):
+    def after(self, world: ObservedWorld, id: Id) -> None:
+        node = world.nodes[id]
+        assert isinstance(node, ClusterNode)
+        if not node.drops or node.drops[-1][0] != world.now_ms:
+            return
+        point = node.drops[-1][1]
+        for cluster in node.routing(world.now_ms)[1]:
+            if cluster.contains(point):
+                raise Violation("Dropped", f"node {id} dropped {point}, which lies in {cluster}", world.now_ms)
+
+
 def _holding(node: ClusterNode) -> Holding:
     """What is in place at a node, and the groups that it is in."""
     active = tuple(own.boxes for own in node.own.values() if own.active)
@@ -60,15 +73,15 @@ def _check(world: ObservedWorld, publisher: ClusterNode, routing: Routing, subsc
     strict = publisher.options.mode == "strict"
     for name, own in subscriber.own.items():
         for box in own.boxes if own.active else ():
-            if strict and not any(cluster.box.contains(box) for cluster in division.clusters):
+            if strict and not any(cluster.contains(box) for cluster in division.clusters):
                 what = f"node {publisher.id} knows no cluster that {name} of node {subscriber.id} lies within"
                 raise Violation("Registered", what, world.now_ms)
-            covered = any(cluster.box.contains(box) for cluster in mature)  # then no other is chosen
-            for cluster in mature if covered else division.clusters:
-                group = publisher.space.group(division, cluster.box, publisher.pastry.bits)
+            covered = any(cluster.contains(box) for cluster in mature)  # then no other is chosen
+            for cluster in mature if covered or not strict else division.clusters:
+                group = publisher.space.group(division, cluster, publisher.pastry.bits)
                 known = subscriber.groups.get(group)
-                if cluster.box.meets(box) and (known is None or not known.member):
-                    what = f"node {publisher.id} may choose {cluster.box}, and {name} of {subscriber.id} is not in it"
+                if cluster.meets(box) and (known is None or not known.member):
+                    what = f"node {publisher.id} may choose {cluster}, and {name} of {subscriber.id} is not in it"
                     raise Violation("Registered", what, world.now_ms)
 
 
@@ -84,10 +97,10 @@ def registered_at_rest(world: ObservedWorld) -> None:
             raise Violation("OneDivision", what, world.now_ms)
         for name, own in node.own.items():
             for box in own.boxes:
-                if node.options.mode == "strict" and not any(c.box.contains(box) for c in division.clusters):
+                if node.options.mode == "strict" and not any(c.contains(box) for c in division.clusters):
                     raise Violation("Covered", f"{name} lies within no cluster", world.now_ms)
                 for cluster in division.clusters:
-                    group = node.space.group(division, cluster.box, node.pastry.bits)
-                    if cluster.box.meets(box) and not node.is_rooted(group):
-                        what = f"{name} is not registered in the cluster {cluster.box} that it meets"
+                    group = node.space.group(division, cluster, node.pastry.bits)
+                    if cluster.meets(box) and not node.is_rooted(group):
+                        what = f"{name} is not registered in the cluster {cluster} that it meets"
                         raise Violation("Registered", what, world.now_ms)

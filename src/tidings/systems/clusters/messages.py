@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidings.systems.clusters.space import CellBox, Cluster, ClusterDivision
+from tidings.systems.clusters.space import CellBox, ClusterDivision, Drop, Preference
 from tidings.systems.protocols.effects import Id
 from tidings.systems.protocols.scribe import SCRIBE_MESSAGES
 
 
 class Summary(NamedTuple):
-    """What a node publishes of itself: its subscriptions' boxes, and how many events it dropped that lay in some."""
+    """What a node publishes of itself: its subscriptions, and the events that it dropped in the last window."""
 
     node: Id
     version: int
-    boxes: tuple[CellBox, ...]
-    lost: int
+    preferences: tuple[Preference, ...]
+    drops: tuple[Drop, ...]
 
 
 class AskDivision(NamedTuple):
@@ -51,6 +51,6 @@ class ShareDigest(NamedTuple):
 
 
 MESSAGES: tuple[type, ...] = (
-    *SCRIBE_MESSAGES, CellBox, Cluster, ClusterDivision, Summary, AskDivision, KnownDivision, Handout, ClusterNews,
-    ShareDigest,
+    *SCRIBE_MESSAGES, CellBox, Preference, Drop, ClusterDivision, Summary, AskDivision, KnownDivision, Handout,
+    ClusterNews, ShareDigest,
 )  # fmt: skip

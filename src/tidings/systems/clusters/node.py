@@ -1,29 +1,32 @@
 """Clusters of subscriptions as multicast groups (Casalicchio et al.), on Scribe.
 
-Every node knows the clusters, so that it can place subscriptions (MGI) and route events (MGM) by itself: a subscription
-is registered in every cluster that it meets, an event is multicast in one that contains it. That one group holds
-all whom the event concerns, if every subscription lies within the clusters and is registered in all that it meets,
-also those made later. So a new cluster, or a new division into clusters (MGC), is a change of view: nodes tell each
-other (`cb_notify`), nodes with a subscription that meets it register, and publishers use it only when there has
-been time for that; an old division is kept until everybody has changed over.
+Every node knows the clusters, in an R-tree, so that it can place subscriptions (MGI) and route events (MGM) by itself:
+a subscription is registered in every cluster that it meets, an event is multicast in the smallest group of those that
+contain it. That one group holds all whom the event concerns, if every subscription lies within the clusters and is
+registered in all that it meets, also those made later. So a new cluster, or a new division into clusters (MGC), is a
+change of view: nodes tell each other (`cb_notify`), nodes with a subscription that meets it register, and publishers
+use it only when there has been time for that; an old division is kept until everybody has changed over.
 
 The paper's primitives: `cb_join` is `start`, where a bootstrap node hands out the clusters; `cb_subscribe` and
 `cb_publish` are `subscribe` and `publish`; `cb_register` and `cb_cancel` join and leave the groups of clusters that a
 node's subscriptions meet, or meet no more (`_register`).
 
-Nobody coordinates: subscriptions and what was dropped are gossiped as summaries, any node that finds the division bad
-proposes another, and of two proposals the newer counts, or the one of the higher id. With a coordinator only that
-node proposes, as in the paper.
+MGC runs by itself: subscriptions, and the events that publishers dropped in the last window, are gossiped as summaries.
+Now and then a node counts the false negatives, and tries one K after the other until the cost test accepts the
+clusters; those it proposes. Of two proposals the newer counts, or the one of the higher id. With a coordinator only
+that node does so, as in the paper; without one, any.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
+from collections.abc import Iterable
+from itertools import starmap
 from random import Random
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar
 
 from tidings.errors import SubscriptionError
 from tidings.systems.clusters import placement
-from tidings.systems.clusters.clustering import Method
 from tidings.systems.clusters.messages import (
     MESSAGES,
     AskDivision,
@@ -33,19 +36,21 @@ from tidings.systems.clusters.messages import (
     ShareDigest,
     Summary,
 )
-from tidings.systems.clusters.space import CellBox, Cluster, ClusterDivision, Space
+from tidings.systems.clusters.space import CellBox, ClusterDivision, Drop, Preference, Space
+from tidings.systems.clusters.system_state import ClusterSettings, SystemState
 from tidings.systems.overlay import Overlay, Start, seat_members
+from tidings.systems.protocols.bootstrap import BootstrappedNode
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
     MAX_AHEAD_MS,
     Active,
     Deliver,
+    Dropped,
     Effects,
     Event,
     Handlers,
     Id,
     Message,
-    Ready,
     Send,
     SetTimer,
     Tag,
@@ -53,33 +58,11 @@ from tidings.systems.protocols.effects import (
 from tidings.systems.protocols.message_codec import MessageError
 from tidings.systems.protocols.pastry import PastrySettings
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
-from tidings.systems.protocols.scribe import ScribeNode, ScribeSettings
-
-
-class ClusterSettings(NamedTuple):
-    scribe: ScribeSettings = ScribeSettings()
-    mode: Literal["strict", "paper"] = "strict"  # paper: a cluster is made only for what meets none
-    settle_ms: int = 3_000  # from learning of a cluster until events are routed to it
-    overlap_ms: int = 10_000  # for which an old division is kept
-    share_ms: int = 1_500
-    remembered_ms: int = 30_000
-    coordinator: Id | None = None
-    clusters: int = 4  # K
-    clusters_most: int = 10
-    method: Method = "merged"
-    inefficiency: float = 1.0  # γI, of a false negative
-    reorganising: float = 1.0  # γR, of a group
-    excess: float = 1.0  # ours: of a cluster beyond the most
-    gain: float = 0.0  # c
-    mgc_ms: int = 5_000
-
-    @property
-    def id_bits(self) -> int:
-        return self.scribe.pastry.bits
-
+from tidings.systems.protocols.scribe import ScribeSettings
 
 SHARE, MGC, MATURE = "share", "mgc", "mature"
 LONG_AGO_MS = -(1 << 30)
+DROPS_MAX = 1_024  # events that a summary has: the latest
 
 
 class _Own:
@@ -91,7 +74,7 @@ class _Own:
         self.active = False
 
 
-class ClusterNode(ScribeNode):
+class ClusterNode(BootstrappedNode):
     def __init__(self, id: Id, random: Random, space: Space, settings: ClusterSettings = ClusterSettings()) -> None:  # noqa: B008
         super().__init__(id, random, settings.scribe)
         self.space = space
@@ -102,64 +85,46 @@ class ClusterNode(ScribeNode):
         self._switched_ms = LONG_AGO_MS  # when the division was learnt of
         self.own: dict[str, _Own] = {}
         self._registered: dict[Id, None] = {}
-        self.summaries: dict[Id, Summary] = {}
-        self.lost = 0
+        self.state = SystemState(space)
+        self.drops: deque[tuple[int, CellBox]] = deque(maxlen=DROPS_MAX)  # when which event was dropped
         self._delivered: dict[tuple[str, str], int] = {}
-        self._informed = False
-        self._held_ready = False
 
     # cb_join: the overlay is joined, and the bootstrap node hands out the clusters
 
     def start(self, contact: Id | None, now_ms: int) -> Effects:
-        self._informed = contact is None
         timers: Effects = [SetTimer(self.options.share_ms, SHARE), SetTimer(self.options.mgc_ms, MGC)]
-        return [*self._hold_ready(super().start(contact, now_ms)), *timers]
+        return [*super().start(contact, now_ms), *timers]
 
-    def _hold_ready(self, effects: Effects) -> Effects:
-        """A node that does not know the clusters can neither subscribe nor publish."""
-        if self._informed or Ready() not in effects:
-            return effects
-        self._held_ready = True
-        kept: Effects = [effect for effect in effects if not isinstance(effect, Ready)]
-        return [*kept, Send(self._bootstrap(), AskDivision())]
-
-    def _bootstrap(self) -> Id:
-        """Returns the contact, or another node that is known if the contact is gone."""
-        assert self._contact is not None
-        known = sorted(self._heard)
-        return self._contact if self._contact in known or not known else known[0]
-
-    def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
-        return self._hold_ready(super().on_message(sender, message, now_ms))
+    def question(self) -> Message:
+        return AskDivision()
 
     def _on_ask_division(self, sender: Id, message: AskDivision, now_ms: int) -> Effects:
         if not self._informed:
             return []
         old = self._known(self._old[0], now_ms) if self._old is not None else None
-        known, summaries = self._known(self.division, now_ms), tuple(self.summaries.values())
+        known, summaries = self._known(self.division, now_ms), tuple(self.state.summaries.values())
         return [Send(sender, Handout(known, old, now_ms - self._switched_ms, summaries))]
 
     def _known(self, division: ClusterDivision, now_ms: int) -> KnownDivision:
-        since = [self._since.get((*division.age, cluster.box), LONG_AGO_MS) for cluster in division.clusters]
+        since = [self._since.get((*division.age, cluster), LONG_AGO_MS) for cluster in division.clusters]
         return KnownDivision(division, tuple(now_ms - at for at in since))
 
     def _on_handout(self, sender: Id, message: Handout, now_ms: int) -> Effects:
         """A newcomer changes over from one division to the next when the node does that it asked."""
         if self._informed:
             return []
-        self._informed, self.division = True, message.known.division
+        self.division = message.known.division
         self._switched_ms = now_ms - message.switched_ms_ago
         if message.old is not None:
             self._old = (message.old.division, self._switched_ms + self.options.overlap_ms)
         for division, ages_ms in (message.known, *([message.old] if message.old is not None else [])):
             for cluster, age_ms in zip(division.clusters, ages_ms, strict=True):
-                self._since[*division.age, cluster.box] = now_ms - age_ms
-        self.summaries |= {summary.node: summary for summary in message.summaries if summary.node != self.id}
-        effects: Effects = [SetTimer(self.options.settle_ms + 1, MATURE), *self._register(now_ms)]
-        return [*effects, Ready()] if self._held_ready else effects
+                self._since[*division.age, cluster] = now_ms - age_ms
+        self._hear_of(message.summaries, now_ms)
+        return [SetTimer(self.options.settle_ms + 1, MATURE), *self._register(now_ms), *self.inform()]
 
     def _news(self, *, answer: bool) -> ClusterNews:
-        return ClusterNews(self.division, tuple(self.summaries.values()), answer)
+        return ClusterNews(self.division, tuple(self.state.summaries.values()), answer)
 
     # cb_subscribe, cb_register, cb_cancel: MGI
 
@@ -168,7 +133,7 @@ class ClusterNode(ScribeNode):
         own = _Own(text, self.space.boxes(text))  # a filter that cannot be read is refused before anything changes
         effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
         self.own[subscription] = own
-        made = [Cluster(box, 1) for box in own.boxes if not self._is_covered(box)]
+        made = [box for box in own.boxes if not self._is_covered(box)]
         if made:
             effects += self._take(self.division.with_clusters(made), now_ms)
             effects += self.cb_notify()
@@ -177,8 +142,10 @@ class ClusterNode(ScribeNode):
         return [*effects, *self._settle(now_ms)]
 
     def _is_covered(self, box: CellBox) -> bool:
-        strict = self.options.mode == "strict"
-        return any(c.box.contains(box) if strict else c.box.meets(box) for c in self.division.clusters)
+        clusters = self.division.clusters
+        if self.options.mode == "strict":
+            return bool(self.space.holding(clusters, box))
+        return bool(self.space.meeting(clusters, [box]))
 
     def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
         if self.own.pop(subscription, None) is None:
@@ -189,11 +156,11 @@ class ClusterNode(ScribeNode):
     def _wanted(self) -> dict[Id, None]:
         """The groups of all clusters that some subscription meets, in the division and in the one before it."""
         divisions = [self.division, *([self._old[0]] if self._old is not None else [])]
+        boxes = [box for own in self.own.values() for box in own.boxes]
         return {
-            self.space.group(division, cluster.box, self.pastry.bits): None
+            self.space.group(division, cluster, self.pastry.bits): None
             for division in divisions
-            for cluster in division.clusters
-            if any(cluster.box.meets(box) for own in self.own.values() for box in own.boxes)
+            for cluster in self.space.meeting(division.clusters, boxes)
         }
 
     def _register(self, now_ms: int) -> Effects:
@@ -225,10 +192,11 @@ class ClusterNode(ScribeNode):
     def _is_settled(self, box: CellBox, now_ms: int) -> bool:
         """The last to hear of a division switches to it later than this node, by as long as news take."""
         options, bits = self.options, self.pastry.bits
-        met = [cluster.box for cluster in self.division.clusters if cluster.box.meets(box)]
+        met = self.space.meeting(self.division.clusters, [box])
+        known_ms = now_ms if options.mode == "strict" else now_ms - options.share_ms  # by all publishers
         return (
             now_ms >= self._switched_ms + options.settle_ms + options.share_ms
-            and all(self._is_mature(self.division, cluster, now_ms) for cluster in met)
+            and all(self._is_mature(self.division, cluster, known_ms) for cluster in met)
             and all(self.is_rooted(self.space.group(self.division, cluster, bits)) for cluster in met)
         )
 
@@ -257,21 +225,28 @@ class ClusterNode(ScribeNode):
     def publish(self, event: Event, now_ms: int) -> Effects:
         point = self.space.point(event)
         division, mature = self.routing(now_ms)
-        containing = [cluster for cluster in division.clusters if cluster.box.contains(point)]
-        chosen = [cluster for cluster in containing if cluster in mature] or containing
+        containing = self.space.holding(division.clusters, point)
+        chosen = [cluster for cluster in containing if cluster in mature]
+        if not chosen and self.options.mode == "strict":
+            chosen = containing  # who has subscribed there has registered
         if not chosen:
-            self.lost += any(box.contains(point) for summary in self.summaries.values() for box in summary.boxes)
-            self._summarise(now_ms)
-            return []
-        smallest = min(chosen, key=lambda cluster: (cluster.size, cluster.box.volume, cluster.box))
-        return self.multicast(self.space.group(division, smallest.box, self.pastry.bits), event, now_ms)
+            return self._drop(event, point, now_ms)
+        smallest = min(chosen, key=lambda cluster: (self.state.group_size(cluster), cluster.volume, cluster))
+        return self.multicast(self.space.group(division, smallest, self.pastry.bits), event, now_ms)
 
-    def routing(self, now_ms: int) -> tuple[ClusterDivision, tuple[Cluster, ...]]:
+    def routing(self, now_ms: int) -> tuple[ClusterDivision, tuple[CellBox, ...]]:
         """The division that events are routed by, and those of its clusters that all have had time to register in."""
         division = self.division
         if self._old is not None and now_ms < self._switched_ms + self.options.settle_ms:
             division = self._old[0]
-        return division, tuple(c for c in division.clusters if self._is_mature(division, c.box, now_ms))
+        return division, tuple(cluster for cluster in division.clusters if self._is_mature(division, cluster, now_ms))
+
+    def _drop(self, event: Event, point: CellBox, now_ms: int) -> Effects:
+        """No cluster contains an event: it is reported if a subscription does."""
+        if self.state.is_wanted(point):
+            self.drops.append((now_ms, point))
+            self._summarise(now_ms)
+        return [Dropped(event.id)] if self.options.mode == "paper" else []
 
     def received(self, group: Id, event: Event, now_ms: int) -> Effects:
         record, content = self.space.content.record(event), self.space.content
@@ -293,10 +268,7 @@ class ClusterNode(ScribeNode):
         if not self._informed:  # only a bootstrap node says what may be used already
             return []
         effects: Effects = []
-        for summary in message.summaries:
-            known = self.summaries.get(summary.node)
-            if summary.node != self.id and (known is None or known.version < summary.version):
-                self.summaries[summary.node] = summary
+        self._hear_of(message.summaries, now_ms)
         merged = message.division
         if merged.age == self.division.age:
             merged = self.division.with_clusters(merged.clusters)
@@ -304,7 +276,7 @@ class ClusterNode(ScribeNode):
             effects += self._take(merged, now_ms)
             effects += self._cover_own(now_ms)
             effects += self.cb_notify()
-        if message.answer and self._digest_of(message) != self._digest():
+        if message.answer and (message.division != self.division or not self.state.is_alike(message.summaries)):
             effects.append(Send(sender, self._news(answer=False)))
         return effects
 
@@ -318,9 +290,8 @@ class ClusterNode(ScribeNode):
             if used.clusters:
                 self._old = (used, now_ms + self.options.overlap_ms)
             self._switched_ms = now_ms
-            self.lost = 0
         for cluster in division.clusters:
-            self._since.setdefault((*division.age, cluster.box), now_ms)
+            self._since.setdefault((*division.age, cluster), now_ms)
         before, self.division = self.division, division
         timer = SetTimer(self.options.settle_ms + 1, MATURE)
         return [timer, *self._register_in(before, now_ms)]
@@ -331,20 +302,36 @@ class ClusterNode(ScribeNode):
 
     def _cover_own(self, now_ms: int) -> Effects:
         """A division made without knowing of a subscription here is added to."""
-        lacking = [Cluster(box, 1) for own in self.own.values() for box in own.boxes if not self._is_covered(box)]
+        lacking = [box for own in self.own.values() for box in own.boxes if not self._is_covered(box)]
         return self._take(self.division.with_clusters(lacking), now_ms) if lacking else []
 
     def _summarise(self, now_ms: int) -> None:
         """By the time, so that a node that crashed and is back is newer than it was."""
-        version = max(now_ms, self.summaries[self.id].version + 1) if self.id in self.summaries else now_ms
-        boxes = tuple(dict.fromkeys(box for own in self.own.values() for box in own.boxes))
-        self.summaries[self.id] = Summary(self.id, version, boxes, self.lost)
+        known = self.state.summaries.get(self.id)
+        version = now_ms if known is None else max(now_ms, known.version + 1)
+        preferences = Counter(own.boxes for own in self.own.values() if own.boxes)
+        drops = Counter(point for _, point in self.drops)
+        self.state.take(Summary(self.id, version, *_counted(preferences, drops)))
+
+    def _forget_drops(self, now_ms: int) -> None:
+        """Those that are older than the window E."""
+        before = len(self.drops)
+        while self.drops and self.drops[0][0] < now_ms - self.options.window_ms:
+            self.drops.popleft()
+        if len(self.drops) < before:
+            self._summarise(now_ms)
+
+    def _hear_of(self, summaries: Iterable[Summary], now_ms: int) -> None:
+        if self.state.hear(summaries, own=self.id):  # others took this node for gone
+            self._summarise(now_ms)
+
+    def _bury(self, dead: Id, now_ms: int) -> Effects:
+        """What a node that is gone subscribed to counts no more: its neighbours find out, and say so."""
+        self.state.bury(dead)
+        return super()._bury(dead, now_ms)
 
     def _digest(self) -> int:
-        return self._digest_of(self._news(answer=False))
-
-    def _digest_of(self, news: ClusterNews) -> int:
-        return hashed(repr((news.division, sorted(news.summaries))), 48)
+        return hashed(f"{self.division} {self.state.digest}", 48)
 
     def _on_digest(self, sender: Id, message: ShareDigest, now_ms: int) -> Effects:
         return [Send(sender, self._news(answer=True))] if message.digest != self._digest() else []
@@ -352,18 +339,11 @@ class ClusterNode(ScribeNode):
     # MGC
 
     def _propose(self, now_ms: int) -> Effects:
-        """γI·ΔFN + K·γR < c, where new clusters bring FN to 0; clusters beyond the most count as well."""
         options = self.options
         if options.coordinator not in (None, self.id) or self._old is not None or not self.is_member:
             return []
-        present = {self.id, *self._heard}
-        boxes = [box for node, one in sorted(self.summaries.items()) if node in present for box in one.boxes]
-        lost = sum(summary.lost for summary in self.summaries.values())
-        excess = max(0, len(self.division.clusters) - options.clusters_most)
-        made = self.space.clustered(boxes, options.clusters, options.method)
-        cost = len(made) * options.reorganising - options.inefficiency * lost - options.excess * excess
-        pays = bool(made) and cost < options.gain and (lost > 0 or len(made) < len(self.division.clusters))
-        if not pays:
+        made = self.state.reorganised(self.division, options)
+        if made is None:
             return []
         proposal = ClusterDivision(self.division.generation + 1, self.id, made)
         return [*self._take(proposal, now_ms), *self._cover_own(now_ms), *self.cb_notify()]
@@ -378,12 +358,12 @@ class ClusterNode(ScribeNode):
             return [*self._propose(now_ms), SetTimer(wait, MGC)]
         if tag == MATURE:
             return self._settle(now_ms)
-        return self._hold_ready(super().on_timer(tag, now_ms))
+        return super().on_timer(tag, now_ms)
 
     def _share(self, now_ms: int) -> Effects:
         effects: Effects = []
         if not self._informed:
-            return [Send(self._bootstrap(), AskDivision())] if self._held_ready else []
+            return self.ask_again()
         if self._old is not None and self._old[1] <= now_ms:
             self._old = None
             effects += self._register(now_ms)
@@ -391,6 +371,7 @@ class ClusterNode(ScribeNode):
         if known:
             peer = known[int(self._random.random() * len(known))]
             effects.append(Send(peer, ShareDigest(self._digest())))
+        self._forget_drops(now_ms)
         horizon = now_ms - self.options.remembered_ms
         self._delivered = {key: at for key, at in self._delivered.items() if at >= horizon}
         ages = [self.division.age, *([self._old[0].age] if self._old is not None else [])]
@@ -409,6 +390,12 @@ class ClusterNode(ScribeNode):
         ClusterNews: _on_news,
         ShareDigest: _on_digest,
     }
+
+
+def _counted(
+    preferences: Counter[tuple[CellBox, ...]], drops: Counter[CellBox]
+) -> tuple[tuple[Preference, ...], tuple[Drop, ...]]:
+    return tuple(starmap(Preference, preferences.items())), tuple(starmap(Drop, drops.items()))
 
 
 CELLS = 16  # that an axis is cut into: by a domain's declaration, or by statistics

@@ -24,12 +24,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from tidings.filter.compile.plan_execution import double_ordinals
-from tidings.filter.normal.filter_table import FilterTable, Rows
+from tidings.filter.normal.filter_table import FilterTable
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.clusters.clustering import Method, labels_of, micro_clusters
@@ -318,11 +318,11 @@ def _cut(statistics: Statistics, path: Path, cells: int, axes: str) -> Edges:
 # ---------------------------------------------------------------------- making clusters again, where that pays
 
 
-@dataclass(frozen=True)
-class Prices:
+class Prices(NamedTuple):
     """The constants of section 4.2: clusters are made again where γI · ΔFN + K · γR + γW · waste < c.
 
-    ΔFN is the change in false negatives, the events of a window that lie in a subscription and in no cluster; γR what
+    ΔFN is the change in false negatives, pairs of an event of a window and a subscription that it lies in, such that it
+    lies in no cluster; γR what
     it costs to reorganise a group; γW, which is ours, what it costs that an event reaches a subscription that it does
     not satisfy. New clusters cover all that they are made of, so that FN falls to 0, or to what sticks out of sampled
     ones. `gain` is c: below 0, a reorganisation has to earn more than it costs.
@@ -333,12 +333,21 @@ class Prices:
     waste: float = 0.0  # γW, of an event that reaches a subscription that it does not match
     gain: float = 0.0  # c
 
+    def accept(self, change: int, groups: int, waste: float = 0.0) -> bool:
+        """Returns whether new clusters are distributed, by the change in false negatives and the number of groups."""
+        return self.inefficiency * change + groups * self.reorganising + self.waste * waste < self.gain
+
+
+def decreasing(clusters: int, tries: int = TRIES) -> list[int]:
+    """Returns the values of K that are tried one after the other while the cost test fails."""
+    return list(dict.fromkeys(max(1, clusters * (tries - number) // tries) for number in range(tries)))
+
 
 @dataclass(frozen=True)
 class Quality:
     """How a View serves the events of a window."""
 
-    false_negatives: int  # (event, conjunction) pairs that lie within and do not meet
+    false_negatives: int  # (event, subscription) pairs that lie within and do not meet
     delivered: int  # (event, subscription) pairs that meet
     wanted: int  # of those, and of the false negatives, the ones whose boxes hold the event
 
@@ -364,13 +373,13 @@ def quality(filters: FilterTable, events: EventBatch, view: View) -> Quality:
     routed[event] = True
     sizes = np.bincount(positions_of(placed.keys[~everywhere]), minlength=view.count)
     delivered = int(sizes[cluster].sum()) + int(common.sum()) * events.count
-    inside, held = distinct_pairs(*_held(points, lows, highs, filters.box_filter))
+    inside, held = held_pairs(points, lows, highs, filters.box_filter.astype(np.int64))
     lost = ~routed[inside] & ~common[held]
     return Quality(int(lost.sum()), delivered, len(inside))
 
 
-def _held(points: Numbers, lows: Numbers, highs: Numbers, box_filter: Rows) -> tuple[Numbers, Numbers]:
-    """(event, subscription) for every event in a subscription's box."""
+def held_pairs(points: Numbers, lows: Numbers, highs: Numbers, box_filter: Numbers) -> tuple[Numbers, Numbers]:
+    """(event, subscription), once each, for every event in a box of a subscription."""
     events, boxes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for start in range(0, len(points), 256):
         part = points[start : start + 256]
@@ -379,8 +388,8 @@ def _held(points: Numbers, lows: Numbers, highs: Numbers, box_filter: Rows) -> t
             inside &= (part[:, axis, None] >= lows[None, :, axis]) & (part[:, axis, None] <= highs[None, :, axis])
         event, box = np.nonzero(inside)
         events.append(event + start)
-        boxes.append(box_filter[box].astype(np.int64))
-    return np.concatenate(events), np.concatenate(boxes)
+        boxes.append(box_filter[box])
+    return distinct_pairs(np.concatenate(events), np.concatenate(boxes))
 
 
 def reorganised(
@@ -402,14 +411,12 @@ def reorganised(
     events, filters = statistics.events, statistics.filters
     lost = quality(filters, events, view).false_negatives
     names = [".".join(path) for path in view.paths]
-    for number in range(tries):
-        count = max(1, clusters * (tries - number) // tries)
+    for count in decreasing(clusters, tries):
         made = adapt(
             statistics, partitions=view.partitions, epoch=view.epoch + 1, clusters=count, method=method,
             mode=view.mode, dimensions=names,
         )  # fmt: skip
         found = quality(filters, events, made)
-        cost = prices.inefficiency * (found.false_negatives - lost) + made.count * prices.reorganising
-        if cost + prices.waste * found.waste < prices.gain:
+        if prices.accept(found.false_negatives - lost, made.count, found.waste):
             return made
     return None

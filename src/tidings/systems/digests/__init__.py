@@ -9,6 +9,8 @@ DBISP2P 2003.
 
 placement      indices, digests, and who owns them; which indices serve a table best
 node           a member of the trees; home nodes as a variant
+view_node      how it changes from one View to the next
+interval_views the Views one after the other: other intervals
 messages       what the nodes say to each other
 laws, bugs     what must hold, and nodes that break it
 """
@@ -23,6 +25,9 @@ SYSTEM = System(
         Setting(
             "matching", "choice", "matching", "where events are matched exactly", ("leaf", "tree", "home"), shared=True
         ),
+        Setting("adapt", "integer", "adapt.adapt_ms", "time between two looks for better intervals, in ms; 0: never"),
+        Setting("intervals", "integer", "adapt.intervals", "intervals that a line is divided into", least=2),
+        Setting("sample", "integer", "adapt.sample_min", "values that intervals are adapted to, at least", least=1),
         Setting("leaves", "integer", "scribe.pastry.leaves", "size of a leaf set", least=2),
     ),
     variants={

@@ -23,6 +23,23 @@ class GoesAnywhere(DigestNode):
         return next(id for id in self.table.values() if shared_digits(id, key, bits, digit) >= row)
 
 
+class ParentsAnywhere(GoesAnywhere):
+    """A parent in a tree is any node that shares as long a prefix with the group, closer or not; messages go right."""
+
+    _attaching = False
+
+    def next_hop(self, key: Id, *, excluding: Id | None = None) -> Id | None:
+        if self._attaching:
+            return super().next_hop(key, excluding=excluding)
+        return DigestNode.next_hop(self, key, excluding=excluding)
+
+    def _attach(self, group: Id, known: TreeGroup, now_ms: int) -> Effects:
+        self._attaching = True
+        effects = super()._attach(group, known, now_ms)
+        self._attaching = False
+        return effects
+
+
 class ForgetsTheRing(DigestNode):
     """The closest node is looked for on a line, not around a ring."""
 
@@ -68,6 +85,13 @@ class LeavesForAll(DigestNode):
         return effects
 
 
+class KeepsItsView(DigestNode):
+    """Subscriptions stay registered under the Views that there were when they were made."""
+
+    def view_changed(self, now_ms: int) -> Effects:
+        return []
+
+
 class TellsHomeOnce(DigestNode):
     """What home nodes keep is never repeated."""
 
@@ -88,15 +112,18 @@ def bugs(variant: str) -> Mapping[str, Bug]:
     if variant == "home":
         return {
             "hops": Bug(GoesAnywhere, "HopsApproach", many),
-            "line": Bug(ForgetsTheRing, "ClosestDelivers", calm),
+            "line": Bug(ForgetsTheRing, "ClosestDelivers", {**calm, "nodes": 5, "subscriptions": 12}),
             "once": Bug(TellsHomeOnce, "KeptAtHome", joins),
             "mute": mute,
+            "views": Bug(KeepsItsView, "UnderEveryView", {**joins, "events": 32}),
         }
     return {
-        "hops": Bug(GoesAnywhere, "ParentsApproach", many),
+        "hops": Bug(GoesAnywhere, "HopsApproach", many),
+        "parents": Bug(ParentsAnywhere, "ParentsApproach", many),
         "silent": Bug(NeverAsksBack, "LeafSets", joins),
         "hints": Bug(BelievesHints, "LeafSets", {"crashes": 1.0}),
         "root": Bug(StaysRoot, "Trees", joins),
+        "views": Bug(KeepsItsView, "UnderEveryView", {**joins, "events": 32}),
         "leaving": Bug(LeavesForAll, "InTrees", {"churn": 0.2, "subscriptions": 24}),
         "mute": mute,
     }

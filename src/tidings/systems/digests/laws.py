@@ -1,14 +1,18 @@
 """Laws of digests: a node with a subscription in place is in the tree of each of its digests; without trees, the home
 node of each digest keeps the filter.
 
-The first holds after every message. A home node may be another from one moment to the next, and learns what it has to
-keep when subscribers repeat it: the lack lasts no longer than that. At rest, nobody keeps what was given up.
+    UnderEveryView   by whichever View a node routes events, all subscriptions in place are registered under it
+
+The first and the last hold after every message. A home node may be another from one moment to the next, and learns what
+it has to keep when subscribers repeat it: the lack lasts no longer than that. At rest, nobody keeps what was given up,
+and all have the same View.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
+from tidings.systems.digests.messages import IntervalView
 from tidings.systems.digests.node import DigestNode
 from tidings.systems.overlay import NEVER, AtRest, Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
@@ -31,8 +35,8 @@ def laws(conditions: Conditions) -> list[Law]:
         found: list[Law] = [*pastry_laws(conditions), kept]
     else:
         found = [*scribe_laws(conditions), InTrees()]
-    found += [AtRest(leaf_sets_at_rest), AtRest(trees_at_rest)]
-    return [*found, AtRest(given_up_at_rest)] if conditions.is_reliable else found
+    found += [AtRest(leaf_sets_at_rest), AtRest(one_view_at_rest)]
+    return [*found, UnderEveryView(), AtRest(given_up_at_rest)] if conditions.is_reliable else found
 
 
 class InTrees(Law):
@@ -44,6 +48,38 @@ class InTrees(Law):
                 known = node.groups.get(group)
                 if known is None or not known.member:
                     raise Violation("InTrees", f"{name} of node {id} is not in the group {group}", world.now_ms)
+
+
+class UnderEveryView(Law):
+    """Looks again only when somebody routes by another View, or has other subscriptions in place, or other groups."""
+
+    def __init__(self) -> None:
+        self._routings: dict[DigestNode, IntervalView] = {}
+        self._holdings: dict[DigestNode, tuple[tuple[str, tuple[Id, ...]], ...]] = {}
+
+    def after(self, world: ObservedWorld, id: Id) -> None:
+        node = world.nodes[id]
+        assert isinstance(node, DigestNode)
+        routing = node.routing(world.now_ms)
+        holding = tuple((own.text, own.groups) for own in node.own.values() if own.is_active)
+        others = [other for other in world.nodes.values() if isinstance(other, DigestNode)]
+        if id in world.ready and self._routings.get(node) != routing:
+            for other in others:
+                _check_registered(world, node, other)
+        if self._holdings.get(node) != holding:
+            for other in others:
+                if other.id in world.ready:
+                    _check_registered(world, other, node)
+        self._routings[node], self._holdings[node] = routing, holding
+
+
+def _check_registered(world: ObservedWorld, publisher: DigestNode, subscriber: DigestNode) -> None:
+    view = publisher.routing(world.now_ms)
+    for name, own in subscriber.own.items():
+        lacking = set(publisher.views.at(view).held(own.text)).difference(own.groups) if own.is_active else ()
+        if lacking:
+            what = f"node {publisher.id} routes by the View {view.age}, and {name} of {subscriber.id} is not under it"
+            raise Violation("UnderEveryView", what, world.now_ms)
 
 
 class KeptAtHome(Law):
@@ -71,6 +107,18 @@ class KeptAtHome(Law):
                     if (group, name, one.id) not in members[home].home:
                         found[name, group] = f"{name} of node {one.id} is not kept at {home}, the home of {group}"
         self._repair.found(world, found)
+
+
+def one_view_at_rest(world: ObservedWorld) -> None:
+    """All have the same View, and trees are whole, unless it has just changed."""
+    nodes = [node for id, node in world.nodes.items() if isinstance(node, DigestNode) and id in world.ready]
+    if any(node.is_changing(world.now_ms) for node in nodes):
+        return
+    for node in nodes:
+        if node.view != nodes[0].view:
+            what = f"nodes {nodes[0].id} and {node.id} have the Views {nodes[0].view.age} and {node.view.age}"
+            raise Violation("OneView", what, world.now_ms)
+    trees_at_rest(world)
 
 
 def given_up_at_rest(world: ObservedWorld) -> None:

@@ -6,6 +6,9 @@ made is a choice:
     leaf   in the tree's leaves, the default: each member looks whether the event is what it asked for
     tree   in the tree as well: a subtree that does not ask for an event is not sent it
     home   at the digest's home node, without a tree: it keeps the filters, and notifies subscribers directly
+
+The intervals that values are divided into follow the events: see `view_node`. While a View changes, a subscription is
+registered under the old and the new one, and an event goes by one of them.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from typing import ClassVar, Literal, NamedTuple
 
 from tidings.errors import SubscriptionError
 from tidings.systems.digests import placement
+from tidings.systems.digests.interval_views import AdaptSettings, FixedViews, IntervalViews
 from tidings.systems.digests.messages import MESSAGES, HomeNotify, HomePublish, HomeStore, HomeStored
+from tidings.systems.digests.view_node import ViewNode
 from tidings.systems.overlay import Overlay, Start, seat_members
-from tidings.systems.protocols.content import Content, GroupKeys
+from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
     Active,
     Deliver,
@@ -32,7 +37,7 @@ from tidings.systems.protocols.effects import (
 )
 from tidings.systems.protocols.pastry import PastryRoute, PastrySettings
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS
-from tidings.systems.protocols.scribe import Graft, ScribeNode, ScribeSettings
+from tidings.systems.protocols.scribe import Graft, ScribeSettings
 
 Matching = Literal["leaf", "tree", "home"]
 
@@ -40,6 +45,7 @@ Matching = Literal["leaf", "tree", "home"]
 class DigestSettings(NamedTuple):
     scribe: ScribeSettings = ScribeSettings()
     matching: Matching = "leaf"
+    adapt: AdaptSettings = AdaptSettings()
     refresh_ms: int = 5_000  # of what home nodes keep
     remembered_ms: int = 30_000
 
@@ -52,18 +58,19 @@ HOME = "home"
 
 
 class _Own:
-    __slots__ = ("groups", "text", "waiting")
+    __slots__ = ("groups", "is_active", "text", "waiting")
 
-    def __init__(self, text: str, groups: tuple[Id, ...]) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self.groups = groups
-        self.waiting = set(groups)
+        self.groups: tuple[Id, ...] = ()
+        self.waiting: set[Id] = set()  # groups that it is not in place in, yet
+        self.is_active = False
 
 
-class DigestNode(ScribeNode):
-    def __init__(self, id: Id, random: Random, keys: GroupKeys, settings: DigestSettings = DigestSettings()) -> None:  # noqa: B008
-        super().__init__(id, random, settings.scribe)
-        self.keys = keys
+class DigestNode(ViewNode):
+    def __init__(self, id: Id, random: Random, views: FixedViews, settings: DigestSettings = DigestSettings()) -> None:  # noqa: B008
+        super().__init__(id, random, views, settings.scribe, settings.adapt)
+        self.content = views.content
         self.options = settings
         self.own: dict[str, _Own] = {}
         self._members: dict[Id, dict[str, None]] = {}  # subscriptions of each group
@@ -76,23 +83,32 @@ class DigestNode(ScribeNode):
     # Subscriptions
 
     def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
-        own = _Own(text, self.keys.held(text))  # a filter that cannot be read is refused before anything changes
+        groups = self._held(text)  # a filter that cannot be read is refused before anything changes
         effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
-        self.own[subscription] = own
-        for group in own.groups:
-            self._members.setdefault(group, {})[subscription] = None
-            if self.options.matching == "home":
-                effects += self.route(group, HomeStore(group, subscription, text, False), now_ms)
-            else:
-                effects += self.join(group, now_ms)
+        self.own[subscription] = _Own(text)
+        effects += self._hold(subscription, groups, now_ms)
         return [*effects, *self._settle(subscription, None)]
 
-    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
-        own = self.own.pop(subscription, None)
-        if own is None:
-            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+    def _held(self, text: str) -> tuple[Id, ...]:
+        """The groups of a subscription, under all Views that are known."""
+        return tuple(dict.fromkeys(group for view in self.known for group in self.views.at(view).held(text)))
+
+    def _hold(self, subscription: str, groups: tuple[Id, ...], now_ms: int) -> Effects:
+        """Registers a subscription in these groups, and in no others: only the difference."""
+        own = self.own[subscription]
+        before, own.groups = own.groups, groups
+        added = [group for group in groups if group not in before]
+        if not own.is_active:
+            own.waiting.update(added)  # all, before the first of them is in place
         effects: Effects = []
-        for group in own.groups:
+        for group in added:
+            self._members.setdefault(group, {})[subscription] = None
+            if self.options.matching == "home":
+                effects += self.route(group, HomeStore(group, subscription, own.text, False), now_ms)
+            else:
+                effects += self.join(group, now_ms)
+        for group in (group for group in before if group not in groups):
+            own.waiting.discard(group)
             del self._members[group][subscription]
             if self.options.matching == "home":
                 effects += self.route(group, HomeStore(group, subscription, own.text, True), now_ms)
@@ -101,17 +117,34 @@ class DigestNode(ScribeNode):
                 effects += self.leave_group(group, now_ms)
         return effects
 
+    def view_changed(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        for subscription, own in self.own.items():
+            effects += self._hold(subscription, self._held(own.text), now_ms)
+            effects += self._settle(subscription, None)
+        return effects
+
+    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
+        if subscription not in self.own:
+            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
+        effects = self._hold(subscription, (), now_ms)
+        del self.own[subscription]
+        return effects
+
     def rooted(self, group: Id, now_ms: int) -> Effects:
         effects: Effects = []
         for subscription in self._members.get(group, ()):
-            if self.own[subscription].waiting:
-                effects += self._settle(subscription, group)
+            effects += self._settle(subscription, group)
         return effects
 
     def _settle(self, subscription: str, group: Id | None) -> Effects:
+        """Says that a subscription is in place, once, when all its groups are."""
         own = self.own[subscription]
         own.waiting = {id for id in own.waiting if id != group and not self.is_rooted(id)}
-        return [] if own.waiting else [Active(subscription)]
+        if own.waiting or own.is_active:
+            return []
+        own.is_active = True
+        return [Active(subscription)]
 
     def wanted(self, group: Id) -> tuple[str, ...] | None:
         if self.options.matching != "tree":
@@ -121,25 +154,26 @@ class DigestNode(ScribeNode):
     def passes(self, event: Event, wants: tuple[str, ...] | None) -> bool:
         if wants is None or self.options.matching != "tree":
             return True
-        record = self.keys.content.record(event)
-        return any(self.keys.content.interest(text).holds(record) for text in wants)
+        record = self.content.record(event)
+        return any(self.content.interest(text).holds(record) for text in wants)
 
     def check(self, part: Message, now_ms: int) -> None:
         super().check(part, now_ms)
         match part:
             case Event():
-                self.keys.content.record(part)
+                self.content.record(part)
             case Graft(_, wants):
                 for text in wants or ():
-                    self.keys.content.interest(text)
+                    self.content.interest(text)
             case HomeStore(_, _, text):
-                self.keys.content.interest(text)
+                self.content.interest(text)
 
     # Events
 
     def publish(self, event: Event, now_ms: int) -> Effects:
         effects: Effects = []
-        for group in self.keys.visited(event):
+        self.sample(event)
+        for group in self.views.at(self.routing(now_ms)).visited(event):
             if self.options.matching == "home":
                 effects += self.route(group, HomePublish(group, event), now_ms)
             else:
@@ -156,7 +190,7 @@ class DigestNode(ScribeNode):
         own, key = self.own.get(subscription), (subscription, event.id)
         if own is None or key in self._delivered:
             return []
-        if not self.keys.content.interest(own.text).holds(self.keys.content.record(event)):
+        if not self.content.interest(own.text).holds(self.content.record(event)):
             return []
         self._delivered[key] = now_ms
         return [Deliver(subscription, event)]
@@ -179,7 +213,7 @@ class DigestNode(ScribeNode):
         return super().arrived(message, now_ms)
 
     def _match_at_home(self, group: Id, event: Event, now_ms: int) -> Effects:
-        record, interest = self.keys.content.record(event), self.keys.content.interest
+        record, interest = self.content.record(event), self.content.interest
         effects: Effects = []
         for (held, subscription, owner), (text, _) in self.home.items():
             if held == group and interest(text).holds(record):
@@ -190,8 +224,7 @@ class DigestNode(ScribeNode):
         return effects
 
     def _on_home_stored(self, sender: Id, message: HomeStored, now_ms: int) -> Effects:
-        own = self.own.get(message.subscription)  # what is in place already is confirmed again and again
-        return self._settle(message.subscription, message.group) if own is not None and own.waiting else []
+        return self._settle(message.subscription, message.group) if message.subscription in self.own else []
 
     def _on_home_notify(self, sender: Id, message: HomeNotify, now_ms: int) -> Effects:
         return self._tell(message.subscription, message.event, now_ms)
@@ -223,11 +256,11 @@ class DigestNode(ScribeNode):
     }
 
 
-def _ground(content: Content, settings: DigestSettings) -> GroupKeys:
-    return GroupKeys(placement.adapt(content.statistics, partitions=1), content, settings.id_bits)
+def _ground(content: Content, settings: DigestSettings) -> IntervalViews:
+    return IntervalViews(placement.adapt(content.statistics, partitions=1), content, settings.id_bits)
 
 
-def _make(kind: type[DigestNode], start: Start[GroupKeys, DigestSettings]) -> DigestNode:
+def _make(kind: type[DigestNode], start: Start[IntervalViews, DigestSettings]) -> DigestNode:
     return kind(start.id, start.random, start.ground, start.settings)
 
 
@@ -238,5 +271,10 @@ OVERLAY = Overlay(
     seat_members,
     MESSAGES,
     DigestSettings(ScribeSettings(PastrySettings(bits=ADDRESS_BITS))),
-    simulated=DigestSettings(ScribeSettings(PastrySettings(bits=32, leaves=8))),
+    simulated=DigestSettings(
+        ScribeSettings(PastrySettings(bits=32, leaves=8)),
+        adapt=AdaptSettings(  # Views change again and again
+            adapt_ms=2_000, check_ms=1_000, settle_ms=3_000, overlap_ms=8_000, sample_min=4, gain=0.0
+        ),
+    ),
 )

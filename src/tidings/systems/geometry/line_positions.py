@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 Edges = npt.NDArray[Any]  # of places, ascending: int64, or objects that are bytes
 
+INTERVALS = 16  # that a line is divided into
+FEW = 24  # values that are parts by themselves, of numbers
+
 
 def has_places(type_: DataType) -> bool:
     """Whether values of this type have places: scalars but for decimals that take more than 64 bits."""
@@ -63,6 +66,23 @@ def edges_at_quantiles(places: Edges, segments: int) -> Edges:
         return places
     ordered = np.sort(places)
     return np.unique(ordered[np.arange(1, segments) * len(ordered) // segments])
+
+
+def edges_at_shares(places: Numbers, weights: Floats, segments: int) -> Numbers:
+    """Edges such that the places between any two weigh about as much: at every place where there are few."""
+    distinct = np.unique(places)
+    if len(distinct) <= FEW:
+        return distinct
+    order = np.argsort(places, kind="stable")
+    reached = np.cumsum(weights[order])
+    wanted = np.arange(1, segments) * reached[-1] / segments
+    return np.unique(places[order][np.searchsorted(reached, wanted, side="right").clip(max=len(places) - 1)])
+
+
+def crowding(places: Numbers, weights: Floats, edges: Numbers) -> float:
+    """Returns how likely two values lie in one segment: the least where all segments have as many."""
+    shares = np.bincount(segments_of(places, edges), weights) / weights.sum()
+    return float((shares**2).sum())
 
 
 def bounds_in(filters: FilterTable, path: Path) -> Edges:
@@ -239,12 +259,10 @@ def event_values(events: EventBatch, path: Path, cells: LineCells | None) -> tup
     return (codes if cells is None else cells.numbers(codes)), valid
 
 
-INTERVALS = 16  # that a line is divided into
 VALUES_MAX = 32  # that a range may list
 FREQUENT = 256  # values of which the share is known one by one
 
 _NULL = np.int64(-0x4E55_4C4C)  # the number of NULL's part among values
-_FEW = 24  # values that are parts by themselves, of numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,9 +361,9 @@ def division_of(statistics: Statistics, path: Path, intervals: int = INTERVALS) 
     events = statistics.events if statistics.events is not None and statistics.events.count else None
     if statistics.filters.domain.leaves[path].name != "string":
         cells = cells_of(statistics.filters.domain, path)
-        if not along.is_known and cells is not None and cells.count is not None and cells.count <= _FEW:
+        if not along.is_known and cells is not None and cells.count is not None and cells.count <= FEW:
             return LineDivision(cells=cells, rest=1 / cells.count)
-        few = along.distinct <= _FEW
+        few = along.distinct <= FEW
         edges = np.unique(along.quantiles) if few else edges_at_quantiles(along.quantiles, intervals)
         made = LineDivision(edges=edges, shares=np.full(len(edges) + 2, 1 / (len(edges) + 1)))
         if events is None:

@@ -10,6 +10,7 @@ A node is *sans-I/O*: state in, effects out. It has no clock, socket, thread or 
     ring          Chord's ring; ring_laws: what must hold of it
     pastry        prefix routing
     scribe        multicast trees on Pastry; pastry_laws: what must hold of both
+    bootstrap     a node of those that waits until it is handed what all know
     gossip        one-hop membership
     many_domains  several domains in one node
     process       a node as a process over TCP, and its log of publications

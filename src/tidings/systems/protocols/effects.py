@@ -66,11 +66,17 @@ class Active(NamedTuple):
     subscription: str
 
 
+class Dropped(NamedTuple):
+    """A published event goes nowhere, though a subscription may ask for it: a false negative of the system."""
+
+    event: str
+
+
 class Grow(NamedTuple):
     """The nodes are saturated: the driver may add one."""
 
 
-Effect: TypeAlias = Send | SetTimer | Deliver | Ready | Active | Grow
+Effect: TypeAlias = Send | SetTimer | Deliver | Ready | Active | Dropped | Grow
 Effects: TypeAlias = list[Effect]
 
 
