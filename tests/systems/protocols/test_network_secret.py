@@ -54,19 +54,21 @@ async def meet(server: Identity, client: Identity, address: str) -> tuple[object
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            seen.set_result(await server.accept(writer, WITHIN_S))
+            secured = await server.accept(writer, WITHIN_S)
+            seen.set_result(secured.address)
+            secured.writer.transport.abort()
         except OSError as error:
             seen.set_result(error)
         writer.transport.abort()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
-    found: object = None
+    found, spoken = None, None
     try:
-        await client.connect(writer, address, WITHIN_S)
+        secured = await client.connect(writer, address, WITHIN_S)
+        spoken = secured.writer.get_extra_info("ssl_object")
     except OSError as error:
         found = error
-    spoken = writer.get_extra_info("ssl_object")
     writer.transport.abort()
     accepted = await seen
     listening.close()
