@@ -154,7 +154,7 @@ async def _run(
     from tidings.systems.overlay import MemoryLog, PublicationLog
     from tidings.systems.protocols.link import split_address
     from tidings.systems.protocols.many_domains import codec_of, node_of
-    from tidings.systems.protocols.network_secret import Identity
+    from tidings.systems.protocols.network_secret import NodeIdentity
     from tidings.systems.protocols.process import FileLog, NodeProcess
     from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
@@ -173,7 +173,7 @@ async def _run(
     running: list[NodeProcess] = []
     server = await _listening(place, lambda reader, writer: running[0].serve(reader, writer))
     address = place.address(server.sockets[0].getsockname()[1])
-    identity = None if secret is None else Identity(secret, address)
+    identity = None if secret is None else NodeIdentity(secret, address)
     made = node_of(named, hashed(address, ADDRESS_BITS), domains, Random(), log_of, queued=queued)
     ready = asyncio.Event()
     output = Output()

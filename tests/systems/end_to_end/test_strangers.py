@@ -17,7 +17,7 @@ from tidings.systems.protocols import link as link_module
 from tidings.systems.protocols import listener as listener_module
 from tidings.systems.protocols.effects import Send
 from tidings.systems.protocols.link import split_address
-from tidings.systems.protocols.network_secret import Identity
+from tidings.systems.protocols.network_secret import NodeIdentity
 from tidings.systems.protocols.ring import AskState
 
 SECRET, OTHER = b"the secret of a network of nodes", b"another secret of another network"
@@ -76,7 +76,7 @@ def lenient(server_side: bool, certified_by: bytes | None = None) -> ssl.SSLCont
     if certified_by is None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     else:
-        identity = Identity(certified_by, PEER)
+        identity = NodeIdentity(certified_by, PEER)
         context = identity._accepting if server_side else identity._connecting
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -291,7 +291,7 @@ def test_a_connection_that_is_led_to_another_node_is_refused(leads_back: bool) -
 
 def test_a_member_cannot_send_frames_from_another_one() -> None:
     async def play(node: Peered) -> None:
-        member = Identity(SECRET, "127.0.0.1:2")
+        member = NodeIdentity(SECRET, "127.0.0.1:2")
         _, writer = await asyncio.open_connection(*split_address(node.address))
         secured = await member.connect(writer, node.address, LAST_RESORT_SECONDS)
         secured.writer.write(forged(node))
@@ -362,7 +362,7 @@ def test_strangers_make_way_for_each_other_and_not_members_for_them(monkeypatch:
 
     async def play(node: Peered) -> None:
         host, port = split_address(node.address)
-        member, known = Identity(SECRET, PEER), len(node.process._listener)
+        member, known = NodeIdentity(SECRET, PEER), len(node.process._listener)
         _, proven = await asyncio.open_connection(host, port)
         first = await member.connect(proven, node.address, LAST_RESORT_SECONDS)
         _, late = await asyncio.open_connection(host, port, local_addr=("127.0.0.3", 0))

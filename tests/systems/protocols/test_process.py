@@ -22,7 +22,7 @@ from tidings.systems.overlay import MemoryLog, overlay_named, overlays
 from tidings.systems.protocols.effects import Event, Send
 from tidings.systems.protocols.link import split_address
 from tidings.systems.protocols.many_domains import codec_of, node_of
-from tidings.systems.protocols.network_secret import Identity
+from tidings.systems.protocols.network_secret import NodeIdentity
 from tidings.systems.protocols.process import FileLog, NodeProcess
 from tidings.systems.protocols.ring import AskState
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
@@ -54,7 +54,7 @@ class Hosted:
         self.address = advertise or self.listens
         id, given = hashed(self.address, ADDRESS_BITS), domains or (DOMAIN,)
         node = node_of(overlay_named(system), id, given, Random(self.address), lambda _: MemoryLog(), queued=queued)
-        identity = None if secret is None else Identity(secret, self.address)
+        identity = None if secret is None else NodeIdentity(secret, self.address)
         codec = codec_of(overlay_named(system))
         self.process = NodeProcess(node, self.address, codec, self.told.append, pace=PACE, identity=identity)
         self.process.start(None if join is None else self.process.know(join))

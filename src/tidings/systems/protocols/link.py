@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidings.errors import TidingsError
 from tidings.systems.protocols.effects import Message
-from tidings.systems.protocols.network_secret import Identity, Secured, StrangerError
+from tidings.systems.protocols.network_secret import NodeIdentity, Secured, StrangerError
 
 MAX_FRAME = 8 << 20  # bytes
 MAX_QUEUE = 4_096  # frames to one peer
@@ -42,7 +42,7 @@ class Link:
     """
 
     def __init__(
-        self, address: str, lost: Callable[[list[Message], str, str], None], identity: Identity | None = None
+        self, address: str, lost: Callable[[list[Message], str, str], None], identity: NodeIdentity | None = None
     ) -> None:
         self._address = address
         self._host, self._port = split_address(address)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tidings.errors import TidingsError
 from tidings.systems.protocols.link import LENGTH, MAX_FRAME, Drops
 from tidings.systems.protocols.message_codec import MessageError
-from tidings.systems.protocols.network_secret import Identity, Secured, StrangerError
+from tidings.systems.protocols.network_secret import NodeIdentity, Secured, StrangerError
 
 MAX_CONNECTIONS = 512  # of peers
 MAX_UNPROVEN = 64  # connections of those that have not proved the secret yet
@@ -35,7 +35,7 @@ class Peer(NamedTuple):
 class Listener:
     """Reads frames from all connections, and hands each with its peer to `on_frame`."""
 
-    def __init__(self, on_frame: Callable[[Peer, bytes], None], drops: Drops, identity: Identity | None) -> None:
+    def __init__(self, on_frame: Callable[[Peer, bytes], None], drops: Drops, identity: NodeIdentity | None) -> None:
         self._on_frame = on_frame
         self._drops = drops
         self._identity = identity
@@ -79,7 +79,7 @@ class Listener:
         finally:
             writer.transport.abort()
 
-    async def _prove(self, identity: Identity, writer: asyncio.StreamWriter, host: str) -> Secured:
+    async def _prove(self, identity: NodeIdentity, writer: asyncio.StreamWriter, host: str) -> Secured:
         if len(self._unproven) >= MAX_UNPROVEN:
             self._cut_off_unproven()
         self._unproven[writer] = host

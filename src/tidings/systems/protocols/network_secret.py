@@ -69,7 +69,7 @@ class Secured(NamedTuple):
     opened: asyncio.StreamWriter  # the streams beneath, which close the connection when they are forgotten
 
 
-class Identity:
+class NodeIdentity:
     """Who a node is: its address, with a certificate that only those who have the secret can issue."""
 
     def __init__(self, secret: bytes, address: str) -> None:
