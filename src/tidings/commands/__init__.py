@@ -16,6 +16,7 @@ stream            tidings stream
 simulate          tidings simulate
 node              tidings node
 system_help       the help of simulate and node, made from the systems' records
+setting_options   the settings of a system, as options and as a file
 """
 
 from collections.abc import Callable

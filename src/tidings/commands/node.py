@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.commands import single_command
+from tidings.commands.setting_options import Pairs, SettingsFile, read_settings
 from tidings.commands.system_help import SystemCommand
 from tidings.errors import DomainError, TidingsError
 from tidings.model.domain import Domain, load_domains
 
 if TYPE_CHECKING:
+    from tidings.systems.overlay import NamedOverlay
     from tidings.systems.protocols.process import NodeProcess
 
 MAX_LINE = 2 << 20  # bytes of a request: any event that is taken fits, however it is written
@@ -59,6 +61,8 @@ def node(
         bool,
         typer.Option("--queued", help="Keep notifications until they are polled (%QUEUE%)."),
     ] = False,
+    settings: Pairs = None,
+    settings_file: SettingsFile = None,
     pace: Annotated[
         float, typer.Option("--pace", min=0.01, max=10, help="Multiplies every period and timeout of the protocol.")
     ] = 1.0,
@@ -87,21 +91,28 @@ def node(
 
     \b
     A file with several domains makes a network of each; requests then say "domain": "stocks".
+
+    \b
+    Settings, the parameters of the papers, with their defaults:
+    %SETTINGS%
     """
-    logging.basicConfig(format="tidings: %(message)s", level=logging.WARNING)
-    asyncio.run(_run(system, _domains(system, domain), listen, join, log, queued, pace))
-
-
-def _domains(system: str, file: Path | None) -> list[Domain]:
-    from tidings.filter.xpath_dialect import DOMAIN as DOCUMENT_DOMAIN
     from tidings.systems.overlay import overlay_named
 
-    if overlay_named(system).system.needs == "documents":
+    logging.basicConfig(format="tidings: %(message)s", level=logging.WARNING)
+    named = overlay_named(system)
+    named = named.with_settings(read_settings(settings, settings_file, named.system.name))
+    asyncio.run(_run(named, _domains(named, domain), listen, join, log, queued, pace))
+
+
+def _domains(named: NamedOverlay, file: Path | None) -> list[Domain]:
+    from tidings.filter.xpath_dialect import DOMAIN as DOCUMENT_DOMAIN
+
+    if named.system.needs == "documents":
         if file is not None:
-            raise DomainError(f"{system}: events are XML documents, which need no domain; leave out --domain")
+            raise DomainError(f"{named.name}: events are XML documents, which need no domain; leave out --domain")
         return [DOCUMENT_DOMAIN]
     if file is None:
-        raise DomainError(f"{system}: a node needs the domain of its events; give its file with --domain")
+        raise DomainError(f"{named.name}: a node needs the domain of its events; give its file with --domain")
     domains = load_domains(file)
     if not domains:
         raise DomainError(f"{file}: the file has no domain; a node needs one, with attributes to place by")
@@ -109,9 +120,15 @@ def _domains(system: str, file: Path | None) -> list[Domain]:
 
 
 async def _run(
-    system: str, domains: list[Domain], listen: str, join: str | None, log: Path | None, queued: bool, pace: float
+    named: NamedOverlay,
+    domains: list[Domain],
+    listen: str,
+    join: str | None,
+    log: Path | None,
+    queued: bool,
+    pace: float,
 ) -> None:
-    from tidings.systems.overlay import MemoryLog, PublicationLog, overlay_named
+    from tidings.systems.overlay import MemoryLog, PublicationLog
     from tidings.systems.protocols.link import split_address
     from tidings.systems.protocols.many_domains import codec_of, node_of
     from tidings.systems.protocols.process import FileLog, NodeProcess
@@ -123,7 +140,6 @@ async def _run(
         several = len(domains) > 1
         return FileLog(log.with_name(f"{log.stem}.{domain.name}{log.suffix}") if several else log)
 
-    named = overlay_named(system)
     host, port = split_address(listen)
     if join is not None:
         split_address(join)
@@ -156,7 +172,7 @@ async def _run(
     threading.Thread(target=_read_requests, args=(loop, process.on_line, tell), daemon=True).start()
     complaints = None
     if join is not None:
-        complaints = loop.create_task(_complain_until(ready, system, join, PATIENCE_S * pace))
+        complaints = loop.create_task(_complain_until(ready, named.name, join, PATIENCE_S * pace))
     await ended.wait()
     if complaints is not None:
         complaints.cancel()
@@ -173,7 +189,7 @@ async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s:
         except TimeoutError:
             typer.echo(
                 f"tidings: {join} has not let this node join yet; is a node of the system {system} running there, "
-                "with the same --domain?",
+                "with the same --domain and settings?",
                 err=True,
             )
 

@@ -29,6 +29,7 @@ def _filled(text: str | None) -> str:
     for placeholder, made in (
         ("%SYSTEMS%", _systems),
         ("%BUGS%", _bugs),
+        ("%SETTINGS%", _settings),
         ("%NAMES%", _names),
         ("%LOG%", lambda: _able("log")),
         ("%QUEUE%", lambda: _able("queue")),
@@ -49,6 +50,21 @@ def _bugs() -> str:
     from tidings.systems.overlay import overlays
 
     return "\n".join(f"  {name:<{WIDTH}}{', '.join(named.bugs)}" for name, named in overlays().items())
+
+
+def _settings() -> str:
+    """A line for each setting of each system: its default, what it is, what it can be, and its default if simulated."""
+    from tidings.systems.overlay import overlays
+
+    lines = []
+    for named in overlays().values():
+        shown = [] if named.variant else named.system.settings
+        lines += [f"  {named.name}"] if shown else []
+        for setting in shown:
+            usual, simulated = (setting.written(named.settings(simulated=one)) for one in (False, True))
+            here = f" (simulated: {simulated})" if simulated != usual else ""
+            lines.append(f"    {f'{setting.name}={usual}':<{WIDTH - 2}}{setting.help}; {setting.values}{here}")
+    return "\n".join(lines)
 
 
 def _names() -> str:

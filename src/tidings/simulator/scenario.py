@@ -8,12 +8,14 @@ shrunk. Steps name nodes by their number; a step whose node is not there when it
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields
 from random import Random
 from typing import Any, NamedTuple
 
 from tidings.simulator.workload import workload_of
 from tidings.systems.overlay import Conditions
+from tidings.systems.system_settings import Given
 
 START_MS, SUBSCRIBE_MS, PROBE_MS = 1_000, 4_000, 8_000
 RESTARTS = 0.4  # the share of crashed nodes that come back, under the same id
@@ -35,6 +37,8 @@ class Scenario:
     churn_ms: int = 15_000
     repair_ms: int = 20_000
     bug: str = ""
+    laws: bool = True  # whether the laws of the system are checked
+    settings: Given = ()  # of the system
     keep: tuple[int, ...] | None = None  # only these steps of the schedule
 
     @property
@@ -42,27 +46,37 @@ class Scenario:
         found = [self.system]
         for field in fields(self)[1:]:
             value = getattr(self, field.name)
-            if value != field.default:
+            if field.name == "settings":
+                found += [part for name, given in value for part in ("--set", f"{name}={given}")]
+            elif value != field.default and isinstance(value, bool):
+                found.append(f"--no-{field.name}")
+            elif value != field.default:
                 option = "--" + field.name.replace("_", "-")
                 found += [option, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
         return found
 
     @property
     def command(self) -> str:
-        return " ".join(["tidings", "simulate", *self.arguments])
+        return shlex.join(["tidings", "simulate", *self.arguments])
 
 
 def plan_from(arguments: list[str]) -> Scenario:
-    """The plan that `Plan.arguments` wrote; `ValueError` where it cannot have."""
+    """The plan that `Scenario.arguments` wrote; `ValueError` where it cannot have."""
     given: dict[str, Any] = {}
-    known = {field.name: field for field in fields(Scenario)[1:]}
+    known = {"set" if field.name == "settings" else field.name: field for field in fields(Scenario)[1:]}
+    if "--no-laws" in arguments:
+        given["laws"] = False
+    arguments = [argument for argument in arguments if argument != "--no-laws"]
     if len(arguments) % 2 == 0:
         raise ValueError("a system, and then options with a value each, are what makes a simulation")
     for option, value in zip(arguments[1::2], arguments[2::2], strict=True):
         field = known.get(option.removeprefix("--").replace("-", "_"))
         if field is None:
             raise ValueError(f"there is no option {option}")
-        if field.name == "keep":
+        if field.name == "settings":
+            name, _, text = value.partition("=")
+            given["settings"] = (*given.get("settings", ()), (name, text))
+        elif field.name == "keep":
             given["keep"] = tuple(int(number) for number in value.split(",") if number)
         else:
             default: Any = field.default

@@ -14,6 +14,7 @@ planned/     several of them, each for the subscriptions that it serves best
 
 planner/     which of them serves which subscriptions, by what an event costs
 statistics   what adapting looks at
+system_settings  the parameters of the papers, as users name and write them
 meeting      the join of place and route, in memory: what a placement finds
 sharding     keys as the runner of a View stores them
 geometry/    lines, cells, rings and boxes, which placements are made of

@@ -36,6 +36,7 @@ from tidings.filter.normal.filter_table import FilterTable
 from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
+from tidings.systems.system_settings import Setting
 
 if TYPE_CHECKING:
     from tidings.systems.statistics import Statistics
@@ -183,6 +184,7 @@ class System:
     help: str  # in one line
     needs: Literal["records", "documents"] = "records"  # what events are: records of a domain, or XML documents
     options: tuple[str, ...] = ()  # of `adapt`, that users may set
+    settings: tuple[Setting, ...] = ()  # of its nodes, that users may set: the parameters of the paper
     abilities: tuple[Ability, ...] = ()
     variants: Mapping[str, Variant] = field(default_factory=dict)
     combines: bool = False  # its View is made of the Views of others, by the planner

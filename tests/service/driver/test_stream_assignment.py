@@ -35,6 +35,9 @@ class Own:
     def start(self) -> None:
         pass
 
+    def tell(self, row: DomainRow) -> None:
+        pass
+
     def status(self) -> dict[str, Any]:
         return {"state": "running", "events": 0, "reached": self.reached, "batch_seconds": self.batch_seconds}
 

@@ -21,6 +21,7 @@ from tidings.systems.overlay import MemoryLog, overlay_named, overlays
 from tidings.systems.protocols.effects import Event
 from tidings.systems.protocols.link import split_address
 from tidings.systems.protocols.many_domains import codec_of, node_of
+from tidings.systems.protocols.network_secret import Identity
 from tidings.systems.protocols.process import FileLog, NodeProcess
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 from tidings.systems.statistics import declared_statistics
@@ -37,12 +38,23 @@ class Hosted:
         self.process: NodeProcess
         self.server: asyncio.Server
 
-    async def open(self, system: str, join: str | None, *domains: Domain, queued: bool = False) -> None:
+    async def open(
+        self,
+        system: str,
+        join: str | None,
+        *domains: Domain,
+        queued: bool = False,
+        secret: bytes | None = None,
+        advertise: str | None = None,
+    ) -> None:
         self.server = await asyncio.start_server(lambda r, w: self.process.serve(r, w), "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+        self.listens = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+        self.address = advertise or self.listens
         id, given = hashed(self.address, ADDRESS_BITS), domains or (DOMAIN,)
         node = node_of(overlay_named(system), id, given, Random(self.address), lambda _: MemoryLog(), queued=queued)
-        self.process = NodeProcess(node, self.address, codec_of(overlay_named(system)), self.told.append, pace=PACE)
+        identity = None if secret is None else Identity(secret, self.address)
+        codec = codec_of(overlay_named(system))
+        self.process = NodeProcess(node, self.address, codec, self.told.append, pace=PACE, identity=identity)
         self.process.start(None if join is None else self.process.know(join))
 
     def wish(self, **what: Any) -> None:

@@ -17,10 +17,25 @@ laws, bugs     what must hold, and nodes that break it
 """
 
 from tidings.systems.interface import System
+from tidings.systems.system_settings import Setting
+
+POLICIES = ("adaptive", "response time", "subscriptions", "random")
 
 SYSTEM = System(
     name="bluedove",
     help="dispatchers, and matchers with segments",
     options=("dimensions", "segments"),
+    settings=(
+        Setting("policy", "choice", "policy", "which candidate gets an event", POLICIES),
+        Setting("role", "choice", "role", "what a node is", ("dispatcher", "matcher", "both")),
+        Setting("service_ms", "number", "matcher.service_ms.fixed_ms", "time that matching an event takes"),
+        Setting(
+            "service_ms_each", "number", "matcher.service_ms.each_ms", "and more of it for each subscription compared"
+        ),
+        Setting("phi", "number", "matcher.gossip.convict_phi", "φ, beyond which a silent node is convicted"),
+        Setting("gossip_ms", "integer", "matcher.gossip.period_ms", "between two rounds of gossip", least=1),
+        Setting("report_ms", "integer", "matcher.report_ms", "between two reports of load", least=1),
+        Setting("log", "switch", "log", "whether a dispatcher keeps events over a crash"),
+    ),
     abilities=("log", "queue"),
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -71,6 +71,8 @@ SATURATED = 4  # reports in a row in which a queue has grown
 class BlueDoveSettings(NamedTuple):
     matcher: MatcherSettings = MatcherSettings()
     policy: Policy = "adaptive"
+    role: Literal["dispatcher", "matcher", "both"] = "both"
+    log: bool = True  # False: what a dispatcher has published is gone with it
     retry_ms: int = 1_000
     patience_ms: int = 3_000  # until an event that a matcher has not done is sent to another
     refresh_ms: int = 8_000
@@ -446,7 +448,10 @@ def _ground(content: Content, settings: BlueDoveSettings) -> Dimensions:
 
 
 def _make(kind: type[BlueDoveNode], start: Start[Dimensions, BlueDoveSettings]) -> BlueDoveNode:
-    return kind(start.id, start.random, start.ground, start.settings, log=start.log)
+    settings = start.settings
+    roles = ("dispatcher", "matcher") if settings.role == "both" else (settings.role,)
+    log = start.log if settings.log else None
+    return kind(start.id, start.random, start.ground, settings, roles=roles, log=log)
 
 
 def seat(nodes: Sequence[BlueDoveNode]) -> None:

@@ -12,6 +12,7 @@ So does a node that crashed, and is back before anybody has noticed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 from typing import ClassVar, NamedTuple
@@ -39,9 +40,20 @@ from tidings.systems.protocols.message_codec import MessageError
 REPORT, TRIM = "report", "trim"
 
 
+@dataclass(frozen=True)
+class ServiceTime:
+    """How long it takes to match an event with so many subscriptions: a + b·|S^i|."""
+
+    fixed_ms: float = 0.0
+    each_ms: float = 0.0
+
+    def __call__(self, subscriptions: int) -> float:
+        return self.fixed_ms + self.each_ms * subscriptions
+
+
 class MatcherSettings(NamedTuple):
     gossip: GossipSettings = GossipSettings()
-    service_ms: Callable[[int], float] = lambda subscriptions: 0.0
+    service_ms: Callable[[int], float] = ServiceTime()
     report_ms: int = 1_000
     expire_ms: int = 30_000  # copies that no dispatcher repeats
     unheard_ms: int = 20_000  # after which a node that owns a segment, and that gossip does not know, is taken for none

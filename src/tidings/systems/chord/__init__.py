@@ -12,8 +12,13 @@ laws, bugs  those of `opchord`
 """
 
 from tidings.systems.interface import System
+from tidings.systems.system_settings import Setting
 
 SYSTEM = System(
     name="chord",
     help="lists on a ring, by hash",
+    settings=(
+        Setting("successors", "integer", "chord.successors", "length of a node's successor list", least=1),
+        Setting("copies", "integer", "copies", "copies of a list, at the successors of its node"),
+    ),
 )

@@ -16,8 +16,19 @@ laws, bugs      what must hold, and nodes that break it
 """
 
 from tidings.systems.interface import System
+from tidings.systems.system_settings import Setting
 
 SYSTEM = System(
     name="clusters",
     help="multicast groups of similar subscriptions",
+    settings=(
+        Setting("K", "integer", "clusters", "clusters that MGC makes", least=1),
+        Setting("gammaI", "number", "inefficiency", "γI, what a false negative costs"),
+        Setting("gammaR", "number", "reorganising", "γR, what it costs to reorganise a group"),
+        Setting("c", "number", "gain", "c, below which the cost of new clusters has to be", least=float("-inf")),
+        Setting("coordinator", "node", "coordinator", "the only node that proposes clusters; none: any node may"),
+        Setting("mode", "choice", "mode", "what a new cluster is made for", ("strict", "paper"), shared=True),
+        Setting("method", "choice", "method", "how boxes are clustered", ("merged", "cut", "kmeans")),
+        Setting("leaves", "integer", "scribe.pastry.leaves", "size of a leaf set", least=2),
+    ),
 )

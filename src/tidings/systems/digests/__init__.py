@@ -14,10 +14,17 @@ laws, bugs     what must hold, and nodes that break it
 """
 
 from tidings.systems.interface import System, Variant
+from tidings.systems.system_settings import Setting
 
 SYSTEM = System(
     name="digests",
     help="multicast trees by index digests, matched at the leaves",
+    settings=(
+        Setting(
+            "matching", "choice", "matching", "where events are matched exactly", ("leaf", "tree", "home"), shared=True
+        ),
+        Setting("leaves", "integer", "scribe.pastry.leaves", "size of a leaf set", least=2),
+    ),
     variants={
         "tree": Variant("the same, matched in the trees", {"matching": "tree"}),
         "home": Variant("the same, matched at home nodes, without trees", {"matching": "home"}),

@@ -14,8 +14,16 @@ laws, bugs  what must hold, and nodes that break it
 """
 
 from tidings.systems.interface import System
+from tidings.systems.system_settings import Setting
 
 SYSTEM = System(
     name="opchord",
     help="lists on a ring, in order",
+    settings=(
+        Setting("successors", "integer", "chord.successors", "length of a node's successor list", least=1),
+        Setting("copies", "integer", "copies", "copies of a list, at the successors of its node"),
+        Setting(
+            "jump", "number", "jump", "nodes to a value, beyond which a walk jumps from value to value", shared=True
+        ),
+    ),
 )

@@ -28,8 +28,9 @@ from tidings.systems.protocols.effects import (
     SetTimer,
     Tag,
 )
+from tidings.systems.protocols.link import split_address
 from tidings.systems.protocols.message_codec import Codec, MessageError, parts_of
-from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
 
 class InDomain(NamedTuple):
@@ -161,22 +162,29 @@ def node_of(
 ) -> DomainsNode:
     """Returns a node of a system that serves these domains, with a log of what it publishes in each.
 
-    Nodes of one network must place alike: so a network is named by system and declaration, and a node that was given
-    another declaration is in another network.
+    Nodes of one network must place alike: so a network is named by its system, the settings that all nodes share, and
+    the declaration, and a node that was given others is in another network.
     """
     if queued and "queue" not in named.system.abilities:
         able = ", ".join(name for name, one in overlays().items() if "queue" in one.system.abilities)
         raise TidingsError(
             f"{named.name}: its nodes deliver at once; only {able} keeps notifications until they are polled"
         )
-    overlay, settings = named.overlay, named.settings(**({"queued": True} if queued else {}))
+    overlay = named.overlay
+    settings = named.settings(node_id=_id_at, **({"queued": True} if queued else {}))
+    shared = "".join(f" {one.name}={one.written(settings)}" for one in named.system.settings if one.shared)
     nodes, networks = {}, {}
     for domain in domains:
         ground = overlay.ground(Content(domain), settings)
         nodes[domain.name] = overlay.make(overlay.node, Start(id, random, ground, settings, log(domain)))
-        digest = hashed(f"{named.name} {dump_domains([domain])}", 32)
+        digest = hashed(f"{named.system.name}{shared} {dump_domains([domain])}", 32)
         networks[domain.name] = f"{domain.name}-{digest:08x}"
     return DomainsNode(nodes, networks)
+
+
+def _id_at(address: str) -> Id:
+    split_address(address)
+    return hashed(address, ADDRESS_BITS)
 
 
 def codec_of(named: NamedOverlay) -> Codec:

@@ -18,11 +18,24 @@ laws, bugs    what must hold, and nodes that break it
 """
 
 from tidings.systems.interface import System, Variant
+from tidings.systems.system_settings import Setting
 
 SYSTEM = System(
     name="sonnet",
     help="path queries over XML on a prefix ring, by ranks",
     needs="documents",
     abilities=("log", "path"),
+    settings=(
+        Setting(
+            "digest", "choice", "ordering", "how digests keep the order of tokens", ("ranks", "hashes"), shared=True
+        ),
+        Setting("theta", "number", "ratio", "θ, down-stream nodes to an up-stream one, beyond which nodes degrade"),
+        Setting("capacity", "number", "capacity", "packets a second that a node sends, beyond which it is overloaded"),
+        Setting("degrades", "switch", "degrades", "whether nodes degrade"),
+        Setting("chooses", "switch", "chooses", "whether up-stream nodes are chosen by their scores"),
+        Setting("enters_anywhere", "switch", "enters_anywhere", "whether packets enter at a random 0-node"),
+        Setting("successors", "integer", "chord.successors", "length of a node's successor list", least=1),
+        Setting("log", "switch", "log", "whether a publisher keeps events over a crash"),
+    ),
     variants={"hashes": Variant("the same, by hashes", {"ordering": "hashes"})},
 )

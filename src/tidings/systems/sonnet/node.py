@@ -508,7 +508,8 @@ def _ground(content: Content, settings: SonnetSettings) -> Paths:
 
 
 def _make(kind: type[SonnetNode], start: Start[Paths, SonnetSettings]) -> SonnetNode:
-    return kind(start.id, start.random, start.ground, start.settings, log=start.log)
+    log = start.log if start.settings.log else None
+    return kind(start.id, start.random, start.ground, start.settings, log=log)
 
 
 def _seat(hosts: Sequence[SonnetNode]) -> None:
@@ -534,6 +535,6 @@ OVERLAY = Overlay(
     simulated=SonnetSettings(capacity=1.5, ratio=2.0, id_bits=32),  # so little that nodes degrade and upgrade again
     wire_bits=RING_BITS,
     host_of=host_of,
-    least=4,
+    least=lambda settings: settings.chord.successors,
     event_path=_event_path,
 )

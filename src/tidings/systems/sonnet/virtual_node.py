@@ -70,6 +70,7 @@ class SonnetSettings(NamedTuple):
     degrades: bool = True
     chooses: bool = True  # False: the first up-stream that is found is kept
     ordering: Ordering = "ranks"
+    log: bool = True  # False: what a host has published is gone with it
     id_bits: int = HOST_BITS  # of a host
 
 
