@@ -160,24 +160,17 @@ def test_a_domain_that_leaves_is_on_disk_before_the_shared_stream_drops_it(strea
         assert mailboxes.resume() == Shared.reached, "a crash here would match removed events again"
 
 
-def test_a_domain_with_its_own_placement_has_its_own_stream_however_small_it_is(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(driver_streams.time, "monotonic", lambda: now[0])
+def test_a_domain_with_its_own_placement_has_its_own_stream_however_small_it_is(streams: Streams) -> None:
+    streams._sharing = Sharing(quiet_seconds=0.0)
     streams.follow({ROW.key: ROW}, 1)
     streams.look()
-    assert list(streams._own) == []
+    assert not streams._own
     named = replace(ROW, placement="planned", revision=2)
     streams.follow({ROW.key: named}, 2)
     streams.look()
-    assert list(streams._own) == [ROW.key]
-    for _ in range(5):
-        now[0] += 10_000
-        streams.look()
-    assert streams._returning is None  # it stays, quiet as it is
+    assert streams._own.keys() == {ROW.key}
+    streams._small_again()
+    assert streams._small_again() is None  # it stays, quiet as it is
     streams.follow({ROW.key: replace(named, placement=None, revision=3)}, 3)
-    for _ in range(3):
-        now[0] += 10_000
-        streams.look()
-    assert streams._returning is not None
+    streams._small_again()
+    assert streams._small_again() == ROW.key

@@ -78,9 +78,9 @@ class CatalogueDomains:
             else:
                 revision = next_revision(connection)
                 row = DomainRow(tenant, name, definition, inferred, found.created, time, revision, placement)
-                values = {"definition": definition, "placement": placement, "inferred": inferred}
-                values |= {"updated": time, "revision": revision}
-                connection.execute(_change, {"tenant_": tenant, "name_": name, **values})
+                what = {"definition": definition, "placement": placement, "inferred": inferred}
+                when = {"updated": time, "revision": revision}
+                connection.execute(_change, {"tenant_": tenant, "name_": name, **what, **when})
         return row
 
     def domain(self, tenant: str, name: str) -> DomainRow | None:
