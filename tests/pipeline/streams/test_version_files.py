@@ -34,7 +34,7 @@ from tidings.pipeline.steps.index_version import NOTHING, Aside, PinnedVersions
 from tidings.pipeline.steps.match_metrics import Measures
 from tidings.pipeline.steps.match_tasks import VISIT, MatchTask, match_visits
 from tidings.pipeline.steps.route_step import RouteTask, send
-from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.pipeline.streams.checkpoint import Checkpoint, QueryIdentity
 from tidings.pipeline.streams.index_changes import IndexChanges
 from tidings.pipeline.streams.version_files import VersionFeed
 from tidings.systems.interface import CountsLists, View, place, placement_named, view_to_dict
@@ -74,7 +74,7 @@ class World:
             manifest = Manifest("base", DOMAIN.to_dict(), "bigint", len(table), 0, 0, [["x"], ["word"]], None)
             self.directory.publish(staged, manifest, "replicated", Layout("replicated", (file,)))
         self.changes = IndexChanges(self.directory.path)
-        self.checkpoint = Checkpoint(path / "query", Identity("s", "i", "k", "ids"))
+        self.checkpoint = Checkpoint(path / "query", QueryIdentity("s", "i", "k", "ids"))
         self.feed = VersionFeed(_Local(), self.directory, self.checkpoint, lambda manifest: None)  # type: ignore[arg-type]
 
     def view(self, placement: str, partitions: int = PARTITIONS) -> View:

@@ -45,7 +45,7 @@ from tidings.pipeline.steps.match_metrics import Measures
 from tidings.pipeline.steps.match_step import pairs
 from tidings.pipeline.steps.match_tasks import MatchTask, match_rows, match_visits
 from tidings.pipeline.steps.route_step import RouteTask, routed_to_each
-from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.pipeline.streams.checkpoint import Checkpoint, QueryIdentity
 from tidings.pipeline.streams.version_files import VersionFeed
 from tidings.systems.interface import REPLICATED
 
@@ -91,7 +91,7 @@ def stream(
         source = _recovered(source, target)
     own = isinstance(subscriptions, DataFrame)
     place = "a table" if own else str(Path(_directory_of(subscriptions)).absolute())
-    identity = Identity(source.describe(), place, target.describe(), output)
+    identity = QueryIdentity(source.describe(), place, target.describe(), output)
     opened = Checkpoint(checkpoint, identity, recover=recover)
     with contextlib.ExitStack() as undo:
         undo.callback(opened.release)
