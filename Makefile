@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  $$chosen -m venv --clear $(VENV); \
 	fi; \
 	echo "Installing the dependencies (the first time takes a few minutes: pyspark alone is 490 MB)"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[service,postgresql,kafka,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[service,postgresql,kafka,tls,dev]'
 	@touch $@
 
 run: $(STAMP) ## see it work: the service, with real flights and a few thousand subscribers, until Ctrl-C

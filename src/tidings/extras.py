@@ -11,6 +11,7 @@ from tidings.errors import TidingsError
 EXTRAS = {
     "apsw": "store",
     "confluent_kafka": "kafka",
+    "cryptography": "tls",
     "fastapi": "service",
     "fastapi_offline": "service",
     "httpcore2": "service",

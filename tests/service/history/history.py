@@ -19,6 +19,7 @@ from .judge import Predicate, holds
 from .records import (
     Ack,
     Change,
+    ClockBehind,
     Dead,
     Delivery,
     Fault,
@@ -156,12 +157,13 @@ class History:
         self.logged: list[Logged] = sorted(by_kind[Logged], key=lambda one: one.position)
         self.log_ends: list[LogEnds] = by_kind[LogEnds]
         self.faults: list[Fault] = by_kind[Fault]
+        self.clock_behind: list[ClockBehind] = by_kind[ClockBehind]
         self.phases: list[Phase] = by_kind[Phase]
         self.samples: list[Sample] = by_kind[Sample]
         self.limits: list[Limit] = by_kind[Limit]
         self.events = self._events(by_kind[Publish])
         self.acked = [event for event in self.events.values() if event.position is not None]
-        self.moments = _Moments(self.acked)
+        self.moments = Moments(self.acked, self.clock_behind)
         self.subscriptions = self._subscriptions(by_kind[Change])
         self._find_gaps_between_streams()
 
@@ -216,10 +218,11 @@ class History:
         return Stage(predicate, text, lowest, math.inf if change.outcome == "unknown" else highest)
 
 
-class _Moments:
+class Moments:
     """Where in the log something that lies between two moments can be."""
 
-    def __init__(self, acked: Sequence[Event]) -> None:
+    def __init__(self, acked: Sequence[Event], clock_behind: Sequence[ClockBehind] = ()) -> None:
+        self._clock_behind = clock_behind
         done = sorted((one.acked.answered, one.position) for one in acked if one.acked and one.acked.answered)
         begun = sorted((one.first.sent, one.position) for one in acked)
         self._answered = [moment for moment, _ in done]
@@ -236,6 +239,14 @@ class _Moments:
             return lowest, math.inf
         after = bisect.bisect_right(self._sent, answered)
         return lowest, self._lowest_from[after] if after < len(self._lowest_from) else math.inf
+
+    def begins(self, since: float) -> float:
+        """The least position at which a history since a moment may begin."""
+        for behind in self._clock_behind:
+            following = bisect.bisect_left(self._sent, behind.ended)
+            if following == len(self._sent) or self._sent[following] >= since:
+                since = min(since, behind.began)
+        return self.bounds(since, None)[0]
 
 
 def _running(choose: Any, values: Sequence[int]) -> list[int]:

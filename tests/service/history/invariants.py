@@ -105,7 +105,7 @@ def _starts_too_early(history: History, subscription: Subscription) -> Iterator[
                     f"but an event answered before it was sent is at position {lowest - 1:.0f}"
                 )
         if change.since is not None and change.replay_from is not None:
-            lowest, _ = history.moments.bounds(change.since - TIME_SECONDS, change.answered)
+            lowest = history.moments.begins(change.since - TIME_SECONDS)
             if change.replay_from < lowest:
                 yield (
                     f"subscription {subscription.id}: history since {change.sent - change.since:.1f} s before it was "

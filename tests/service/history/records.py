@@ -135,6 +135,14 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class ClockBehind:
+    """The service's clock was set back meanwhile: what was appended then counts as late as what follows it."""
+
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
 class Phase:
     """While a tenant is alone, or beside others that do whatever they may, with nothing broken."""
 
@@ -162,12 +170,26 @@ class Limit:
 
 
 Record: TypeAlias = (
-    Publish | Change | Delivery | Opened | Ack | Dead | Logged | LogEnds | Fault | Phase | Sample | Limit
+    Publish | Change | Delivery | Opened | Ack | Dead | Logged | LogEnds | Fault | ClockBehind | Phase | Sample | Limit
 )
 
 _KINDS: dict[str, type[Record]] = {
     kind.__name__: kind
-    for kind in (Publish, Change, Delivery, Opened, Ack, Dead, Logged, LogEnds, Fault, Phase, Sample, Limit)
+    for kind in (
+        Publish,
+        Change,
+        Delivery,
+        Opened,
+        Ack,
+        Dead,
+        Logged,
+        LogEnds,
+        Fault,
+        ClockBehind,
+        Phase,
+        Sample,
+        Limit,
+    )
 }
 
 

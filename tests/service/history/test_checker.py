@@ -18,6 +18,7 @@ from .judge import holds, sql
 from .records import (
     Ack,
     Change,
+    ClockBehind,
     Dead,
     Delivery,
     Fault,
@@ -93,6 +94,17 @@ def without(*gone: Record) -> list[Record]:
 def changed(record: Record, **fields: Any) -> list[Record]:
     assert record in CLEAN
     return [replace(one, **fields) if one == record else one for one in CLEAN]
+
+
+def test_a_history_may_begin_where_the_clock_was_set_back() -> None:
+    """Until an event with a right time follows, nobody knows how old such events are."""
+    early = replace(CREATED, subscription="t", sent=6.6, answered=6.7, filter_from=4, replay_from=1, since=6.6)
+    wrong = "I2 subscription t: history since 0.0 s before it was asked for begins at position 1"
+    begins_too_early = [
+        any(line.startswith(wrong) for line in lines([*CLEAN, early, *behind]))
+        for behind in ([], [ClockBehind(1.9, 6.6)], [ClockBehind(5.5, 6.6)], [ClockBehind(1.9, 2.5)])
+    ]
+    assert begins_too_early == [True, False, True, True]
 
 
 def test_a_history_in_which_every_promise_is_kept_passes() -> None:

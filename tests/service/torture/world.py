@@ -24,7 +24,7 @@ from ..faults import damage
 from ..faults.process import NotStartedError
 from ..faults.run import Run
 from ..faults.workload import BUSY, PAUSE_SECONDS, Publisher, Puller, Streamer, Worker
-from ..history.records import Change, Fault, Writer, now
+from ..history.records import Change, ClockBehind, Fault, Writer, now
 from .content import Post, attributes_of, posts
 from .hostile import ATTACKS, Attacker
 from .motifs import Action
@@ -147,6 +147,7 @@ class World(Run):
     broken: list[Fault] = field(default_factory=list)
     disk: Path | None = None
     jumped: bool = False  # the clock has, at some time
+    clock_set: float = 0.0  # when it was set last
     _https: dict[str, httpx2.Client] = field(default_factory=dict)
     _domains: set[tuple[str, str]] = field(default_factory=set)
 
@@ -384,7 +385,15 @@ class World(Run):
         assert self.clock is not None
         self.jumped = True
         with self._breaking(f"clock {action['seconds']:+} s", GATEWAY_BOUND):
-            self.clock.write_text(str(action["seconds"]))
+            self._set_clock(action["seconds"])
+
+    def _set_clock(self, seconds: float) -> None:
+        assert self.clock is not None
+        at, before = now(), float(self.clock.read_text())
+        self.clock.write_text(str(seconds))
+        if before < 0:
+            self.writer.write(ClockBehind(self.clock_set, now()))
+        self.clock_set = at
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -414,7 +423,7 @@ class World(Run):
     def whole_again(self) -> None:
         """Nothing is broken any more, and nobody is away: what is owed can come."""
         if self.clock is not None:
-            self.clock.write_text("0")
+            self._set_clock(0)
         self.receiver.own.clear()
         for puller in self.pullers:
             puller.let.set()

@@ -15,6 +15,7 @@ from tests.waiting import LAST_RESORT_SECONDS, until_async
 
 from tidings.systems.bluedove.messages import Handover
 from tidings.systems.protocols import link as link_module
+from tidings.systems.protocols import listener as listener_module
 from tidings.systems.protocols import process as process_module
 from tidings.systems.protocols.effects import MAX_BODY, MAX_NAME, MAX_TEXT, Send
 from tidings.systems.protocols.link import MAX_FRAME, Drops, split_address
@@ -178,7 +179,7 @@ def test_an_ill_typed_member_is_neither_taken_nor_spread(member: list[Any], tabl
 
 
 def test_half_a_frame_and_one_byte_at_a_time_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "FRAME_S", 0.3)
+    monkeypatch.setattr(listener_module, "FRAME_S", 0.3)
 
     async def play(node: Peered) -> None:
         await cut_off(await send(node))  # says nothing
@@ -200,13 +201,13 @@ def test_half_a_frame_and_one_byte_at_a_time_are_cut_off(monkeypatch: pytest.Mon
 
 
 def test_of_too_many_connections_the_most_silent_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "MAX_CONNECTIONS", 10)
+    monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 10)
 
     async def play(node: Peered) -> None:
         readers = []
         for number in range(50):
             readers.append(await send(node))
-            await until_async(lambda n=number: len(node.process._incoming) == min(n + 1, 10))  # type: ignore[misc]
+            await until_async(lambda n=number: len(node.process._listener) == min(n + 1, 10))  # type: ignore[misc]
         for reader in readers[:40]:
             await cut_off(reader)
         assert not any(reader.at_eof() for reader in readers[40:])
@@ -216,8 +217,8 @@ def test_of_too_many_connections_the_most_silent_makes_way(monkeypatch: pytest.M
 
 
 def test_large_frames_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "MAX_READING_BYTES", 1 << 20)
-    monkeypatch.setattr(process_module, "FRAME_S", 1.0)
+    monkeypatch.setattr(listener_module, "MAX_READING_BYTES", 1 << 20)
+    monkeypatch.setattr(listener_module, "FRAME_S", 1.0)
 
     async def play(node: Peered) -> None:
         holds = await send(node, frame("x" * (1 << 20))[:100_000])

@@ -14,4 +14,6 @@ A node is *sans-I/O*: state in, effects out. It has no clock, socket, thread or 
     many_domains  several domains in one node
     process       a node as a process over TCP, and its log of publications
     link          the way from a process to one peer; what is dropped, counted by reason
+    listener      the connections that peers open to a process
+    network_secret  what the nodes of a network prove to each other, and how: TLS with certificates of their own
 """

@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 from tidings.errors import TidingsError
 from tidings.systems.protocols.effects import Message
+from tidings.systems.protocols.network_secret import NodeIdentity, Secured, StrangerError
 
 MAX_FRAME = 8 << 20  # bytes
 MAX_QUEUE = 4_096  # frames to one peer
 MAX_QUEUED_BYTES = 2 * MAX_FRAME
 CONNECT_S = 2.0
-SEND_S = 10.0  # that a peer may take for what fills the connection's buffers
+SEND_S = 10.0  # that a peer may take for what fills the connection's buffers, or to prove who it is
+OUT_OF_REACH, STRANGER = "peer out of reach", "stranger"  # why frames are lost with their link
 LENGTH = struct.Struct(">I")
 LOG_EVERY_S = 10.0
 MAX_SHOWN = 200  # characters of what a peer sent, in a line of the log
@@ -34,14 +36,22 @@ class _Queued(NamedTuple):
 
 
 class Link:
-    """Sends frames in their order; `lost` is called with what could not be sent, and why."""
+    """Sends frames in their order; `lost` is called with what could not be sent, why, and more about that.
 
-    def __init__(self, address: str, lost: Callable[[list[Message], str], None]) -> None:
+    With an identity the two ends prove to each other who they are before the first frame.
+    """
+
+    def __init__(
+        self, address: str, lost: Callable[[list[Message], str, str], None], identity: NodeIdentity | None = None
+    ) -> None:
+        self._address = address
         self._host, self._port = split_address(address)
         self._lost = lost
+        self._identity = identity
         self._queue: deque[_Queued] = deque()
         self._bytes = 0
         self._writer: asyncio.StreamWriter | None = None
+        self._secured: Secured | None = None
         self._task: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -51,7 +61,7 @@ class Link:
 
     def send(self, message: Message, frame: bytes) -> None:
         if len(self._queue) >= MAX_QUEUE or self._bytes + len(frame) > MAX_QUEUED_BYTES:
-            self._lost([message], "peer reads too slowly")
+            self._lost([message], "peer reads too slowly", "")
             return
         self._queue.append(_Queued(message, frame))
         self._bytes += len(frame)
@@ -66,19 +76,38 @@ class Link:
                 assert self._writer is not None
                 self._writer.write(self._queue[0].frame)
                 await asyncio.wait_for(self._writer.drain(), SEND_S)
+            except StrangerError as error:
+                self._give_up(STRANGER, str(error))
             except (OSError, ValueError) as error:  # ValueError: of an address that is none after all
                 slow = isinstance(error, TimeoutError) and self._writer is not None
-                self.close()
-                lost, self._queue, self._bytes = self._queue, deque(), 0
-                self._lost([queued.message for queued in lost], "peer does not read" if slow else "peer out of reach")
+                self._give_up("peer does not read" if slow else OUT_OF_REACH)
             else:
                 self._bytes -= len(self._queue.popleft().frame)
+
+    def _give_up(self, why: str, detail: str = "") -> None:
+        self.close()
+        lost, self._queue, self._bytes = self._queue, deque(), 0
+        self._lost([queued.message for queued in lost], why, detail)
 
     async def _connect(self) -> None:
         opened = asyncio.open_connection(self._host, self._port)
         reader, writer = await asyncio.wait_for(opened, CONNECT_S)
+        if self._identity is not None:
+            try:
+                self._secured = await self._identity.connect(writer, self._address, SEND_S)
+            except BaseException:
+                writer.transport.abort()
+                raise
+            reader, writer = self._secured.reader, self._secured.writer
         self._writer = writer
         self._watching = asyncio.get_running_loop().create_task(_watch(reader, writer))
+
+    async def finish(self) -> None:
+        """End the connection once the peer has been sent everything that was written."""
+        if self._writer is not None:
+            self._writer.close()
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
 
     def close(self) -> None:
         """Without waiting for what the peer has not read."""
@@ -95,7 +124,10 @@ async def _watch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def split_address(address: str) -> tuple[str, int]:
+    """The host and the port of an address; an IPv6 address may be in brackets."""
     host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     if not _HOST.fullmatch(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
         raise TidingsError(f"{address[:300]!r} is no address; write host:port")
     return host, int(port)

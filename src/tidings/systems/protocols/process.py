@@ -2,12 +2,13 @@
 
 A frame is its length in four bytes and then JSON: {"from": id, "book": {id: address}, "message": {…}}. A node's id is a
 hash of its address, which nobody can turn back: so a message that names nodes says in its `book` where
-they are, the sender always among them. There is no secrecy and no proof of identity here: nodes trust the network that
-they listen on. But nothing that comes from it is believed to be what it should be:
+they are, the sender always among them. Nodes that share a secret prove to each other who they are, and encrypt what
+they send (`network_secret`); those that have none trust whoever can connect to them. But nothing that is received is
+believed to be what it should be:
 
     a frame        is bounded, and has to come within FRAME_S; another one ends its connection
     a message      is held to the types of its fields, and to what makes sense to the node; another one is dropped
-    connections    are bounded: where there are too many, the one that was silent for longest makes way
+    connections    are bounded (`listener`): where there are too many, the one that was silent for longest makes way
     what is sent   is bounded, frame by frame and peer by peer; what is too much comes back as undelivered
 
 What is dropped is counted by reason and logged (`link.Drops`).
@@ -27,8 +28,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,19 +48,28 @@ from tidings.systems.protocols.effects import (
     Send,
     SetTimer,
 )
-from tidings.systems.protocols.link import LENGTH, MAX_FRAME, MAX_QUEUE, Drops, Link, split_address
+from tidings.systems.protocols.link import (
+    LENGTH,
+    MAX_FRAME,
+    MAX_QUEUE,
+    OUT_OF_REACH,
+    STRANGER,
+    Drops,
+    Link,
+    split_address,
+)
+from tidings.systems.protocols.listener import Listener, Peer
 from tidings.systems.protocols.many_domains import DomainsNode
 from tidings.systems.protocols.message_codec import Codec, MessageError, plain, read_json
+from tidings.systems.protocols.network_secret import NodeIdentity
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
 POLLED = 100  # events that one request asks for, where it does not say
 MAX_BOOK = 65_536  # addresses that are remembered
-MAX_CONNECTIONS = 512  # of peers
-FRAME_S = 10.0  # from the first byte of a frame to its last, and to the first frame of a connection
-MAX_READING_BYTES = 4 * MAX_FRAME  # of frames that are under way
-SMALL_FRAME = 1 << 16  # bytes, of which every connection may have as many under way
 MAX_EARLY = 16 << 20  # characters of requests that wait
 TIMER_AGAIN_MS = 1_000  # after which a timer that failed is tried again
+LEAVE_S = 5.0  # for peers to take what a node that leaves hands over
+QUIET_S = 0.02  # between two looks at whether they have
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -77,6 +86,7 @@ class NodeProcess:
         *,
         pace: float = 1.0,
         host_of: Callable[[Id], Id] = lambda id: id,
+        identity: NodeIdentity | None = None,
     ) -> None:
         self.node = node
         self.address = address
@@ -90,8 +100,8 @@ class NodeProcess:
         self._began = time.time() - time.monotonic()
         self._events = 0
         self._early: list[str] | None = []  # requests that came before the node was ready; None: it is
-        self._incoming: dict[asyncio.StreamWriter, None] = {}  # in the order of their last frames
-        self._reading = _Budget(MAX_READING_BYTES)
+        self._identity = identity
+        self._listener = Listener(self._on_frame, self.drops, identity)
         self.stopped = asyncio.Event()
 
     def now_ms(self) -> int:
@@ -161,14 +171,15 @@ class NodeProcess:
             self.drops.note("too large to send", f"{_kind(message)} for {address} has {len(frame):,} bytes")
             return
         if to not in self._links:
-            self._links[to] = Link(address, partial(self._on_lost, to, address))
+            self._links[to] = Link(address, partial(self._on_lost, to, address), self._identity)
         self._links[to].send(message, frame)
 
-    def _on_lost(self, to: Id, address: str, messages: list[Message], why: str) -> None:
-        if why == "peer out of reach":  # which nodes find out all the time, and repair
+    def _on_lost(self, to: Id, address: str, messages: list[Message], why: str, detail: str) -> None:
+        if why in (OUT_OF_REACH, STRANGER):
             self._links.pop(to, None)
-        else:
-            self.drops.note(why, f"{address}: {len(messages):,} messages for it are dropped")
+        if why != OUT_OF_REACH:  # which nodes find out all the time, and repair
+            more = f" ({detail})" if detail else ""
+            self.drops.note(why, f"{address}{more}: {len(messages):,} messages for it are dropped")
         for message in messages:
             self._undelivered(to, message)
 
@@ -192,47 +203,11 @@ class NodeProcess:
 
     # What comes in
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Frames of one peer, until it goes or breaks the rules."""
-        peer = "{}:{}".format(*(writer.get_extra_info("peername") or ("?", "?"))[:2])
-        self._make_room()
-        self._incoming[writer] = None
-        try:
-            async with asyncio.timeout(FRAME_S):
-                first = await reader.readexactly(1)
-            while not self.stopped.is_set():
-                self._on_frame(peer, await self._read_frame(reader, first))
-                if writer in self._incoming:  # else it was closed for others
-                    self._incoming[writer] = self._incoming.pop(writer)
-                first = await reader.readexactly(1)
-        except TidingsError as error:
-            self.drops.note("bad frame", f"{peer} is cut off: {error}")
-        except TimeoutError:
-            self.drops.note("slow frame", f"{peer} is cut off: a frame has to come within {FRAME_S:g} s")
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
-            return  # the peer is gone, or the node: asyncio would log what it cancels itself
-        finally:
-            self._incoming.pop(writer, None)
-            writer.close()
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Coroutine[Any, Any, None]:
+        """Reads the frames of a peer that has connected; what `asyncio.start_server` calls."""
+        return self._listener.serve(reader, writer)
 
-    async def _read_frame(self, reader: asyncio.StreamReader, first: bytes) -> bytes:
-        async with asyncio.timeout(FRAME_S):
-            (length,) = LENGTH.unpack(first + await reader.readexactly(LENGTH.size - 1))
-            if length > MAX_FRAME:
-                raise MessageError(f"message: a frame of {length:,} bytes, and {MAX_FRAME:,} are the most")
-            if length <= SMALL_FRAME:
-                return await reader.readexactly(length)
-            async with self._reading.of(length):
-                return await reader.readexactly(length)
-
-    def _make_room(self) -> None:
-        while len(self._incoming) >= MAX_CONNECTIONS:
-            silent = next(iter(self._incoming))
-            del self._incoming[silent]
-            silent.close()
-            self.drops.note("too many connections", f"{MAX_CONNECTIONS} are the most; the most silent one is cut off")
-
-    def _on_frame(self, peer: str, body: bytes) -> None:
+    def _on_frame(self, peer: Peer, body: bytes) -> None:
         frame = read_json(body)
         match frame:
             case {"from": int(sender), "book": dict(book), "message": dict(written)} if len(frame) == 3:
@@ -241,11 +216,13 @@ class NodeProcess:
                 raise MessageError('message: a frame is {"from": id, "book": {id: address}, "message": {…}}')
         if sender not in known:
             raise MessageError("message: the book of a frame says where its sender is")
+        if peer.address is not None and known[sender] != peer.address:
+            raise MessageError(f"message: a frame from {known[sender]} comes from {peer.address}")
         try:
             message = self._codec.from_plain(written)
             self.node.check(message, self.now_ms())
         except (TidingsError, ValueError) as error:
-            self.drops.note("bad message", f"from {peer} ({known[sender]}): {error}")
+            self.drops.note("bad message", f"from {peer.shown} ({known[sender]}): {error}")
             return
         for address in known.values():
             self.know(address)
@@ -300,37 +277,25 @@ class NodeProcess:
             )
         return Event(id, body)
 
-    async def stop(self, *, grace_s: float = 1.0) -> None:
-        """Leave: hand over what there is to hand over, and wait a moment for it to be sent."""
+    async def stop(self, *, grace_s: float = LEAVE_S) -> None:
+        """Leave: hand over what there is to hand over, and wait until peers have taken it, but no longer than that."""
         self._try("leaving", lambda: self.node.leave(self.now_ms()))
-        until = time.monotonic() + grace_s
-        while time.monotonic() < until and any(link.is_busy for link in self._links.values()):
-            await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._hand_over()
+        except TimeoutError:
+            self.drops.note("left early", f"peers have not taken in {grace_s:g} s what was handed over to them")
         self.stopped.set()
         for link in self._links.values():
             link.close()
-        for writer in list(self._incoming):
-            writer.close()
+        self._listener.close()
 
-
-class _Budget:
-    """Bytes that may be read at a time; who wants more waits."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-        self._changed = asyncio.Condition()
-
-    @asynccontextmanager
-    async def of(self, wanted: int) -> AsyncIterator[None]:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._left >= wanted)
-            self._left -= wanted
-        try:
-            yield
-        finally:
-            self._left += wanted
-            async with self._changed:
-                self._changed.notify_all()
+    async def _hand_over(self) -> None:
+        looks = 0  # that found nothing to send, in a row: what comes back undelivered is sent elsewhere
+        while looks < 2:
+            await asyncio.sleep(QUIET_S)
+            looks = 0 if any(link.is_busy for link in self._links.values()) else looks + 1
+        await asyncio.gather(*(link.finish() for link in self._links.values()))
 
 
 def _read_book(book: dict[str, Any]) -> dict[Id, str]:
