@@ -62,6 +62,7 @@ class Run:
         self.world = World(self.random, network, laws=named.laws(conditions_of(plan)))
         self.world.trace = trace
         self.world.count_kinds = count_kinds
+        self.world.grow = self._grow
         self.times = timetable(plan)
         self._overlay = named.overlay
         self._id_of = dict(
@@ -73,6 +74,7 @@ class Run:
         # Events published during churn arrive as well, where nodes keep them over a crash.
         self._is_lossless = "log" in named.system.abilities and getattr(self._settings, "log", True)
         self._crashed: set[Id] = set()
+        self._grown = 0  # nodes that others have asked for
         self._logs: dict[Id, MemoryLog] = {}  # which outlive a crash
         self.interested: dict[str, Interested] = {}
         self.published: dict[str, tuple[int, str, bool, Id]] = {}  # event → when, body, whether it is a probe, where
@@ -153,6 +155,13 @@ class Run:
     def _join(self, id: Id) -> None:
         contact = self.random.choice(sorted(self.world.ready))
         self.world.add(self._make(id), contact)
+
+    def _grow(self) -> None:
+        """One more node joins, as nodes ask for it: there may be twice as many of them as at first."""
+        if self._grown < self.plan.nodes and self.world.ready:
+            self._grown += 1
+            id = self._id_of[len(self._id_of) - self._grown]
+            self.world.at(self.world.now_ms, lambda: self._join(id))
 
     def _make(self, id: Id) -> PubSubNode:
         """Returns a node that is new, or one that crashed: then with the log that it had."""

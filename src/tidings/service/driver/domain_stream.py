@@ -172,7 +172,7 @@ class DomainStream(StreamThread):
         if adapter is None:
             return
         events, _, _, batches = self._counts()
-        if adapter.look(self._index, self._mailboxes, BatchCount(events, batches)):
+        if adapter.look(self._index, self._mailboxes, BatchCount(events, batches, running.counts)):
             running.take_up()  # from its next micro-batch on; the one that runs keeps its version
             self._index.forget_views()
             self._is_routed_otherwise = self._partitions != self._started_with
