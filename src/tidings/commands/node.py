@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +26,7 @@ from tidings.errors import DomainError, TidingsError
 from tidings.model.domain import Domain, load_domains
 
 if TYPE_CHECKING:
+    from tidings.commands.node_place import Place
     from tidings.systems.overlay import NamedOverlay
     from tidings.systems.protocols.process import NodeProcess
 
@@ -52,8 +53,20 @@ def node(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
     ] = "127.0.0.1:0",
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            "--advertise", metavar="HOST:PORT", help="Where others find this node, if that is not where it listens."
+        ),
+    ] = None,
     join: Annotated[
         str | None, typer.Option("--join", metavar="HOST:PORT", help="A node that is there; without it, be the first.")
+    ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--secret-file", metavar="FILE", help="The secret of the network: nodes prove that they have it, over TLS."
+        ),
     ] = None,
     log: Annotated[
         Path | None,
@@ -82,7 +95,6 @@ def node(
     It reads requests from its input and writes what happens, one JSON object a line.
 
     Start one, then others that join it; type requests into any. SIGTERM or Ctrl-C hands over and leaves.
-    Nodes trust everything that can reach them: listen on addresses that only nodes can reach.
 
     \b
       tidings node --system bluedove --domain stocks.toml --listen 127.0.0.1:7000
@@ -100,20 +112,30 @@ def node(
       {"publish": "<rss><channel>…</channel></rss>"}
 
     \b
+    Nodes on several machines share a secret, and are told where others find them. Without one they listen on loopback:
+      tidings node --system bluedove --domain stocks.toml --secret-file secret --listen 10.0.0.1:7000
+      tidings node --system bluedove --domain stocks.toml --secret-file secret --listen 0.0.0.0:7000
+        --advertise node2.example.org:7000 --join 10.0.0.1:7000
+
+    \b
     A file with several domains makes a network of each; requests then say "domain": "stocks".
 
     \b
     Settings, the parameters of the papers, with their defaults:
     %SETTINGS%
     """
+    from tidings.commands.node_place import place_of
     from tidings.systems.overlay import overlay_named
+    from tidings.systems.protocols.network_secret import read_secret
 
     logging.basicConfig(format="tidings: %(message)s", level=logging.WARNING)
     named = overlay_named(system)
     named = named.with_settings(read_settings(settings, settings_file, named.system.name))
     if on_saturation is not None and "growth" not in named.system.abilities:
         raise TidingsError(f"{named.name}: its nodes do not ask for another one; leave out --on-saturation")
-    asyncio.run(_run(named, _domains(named, domain), listen, join, log, queued, pace, on_saturation))
+    secret = None if secret_file is None else read_secret(secret_file)
+    place = place_of(listen, advertise, has_secret=secret is not None)
+    asyncio.run(_run(named, _domains(named, domain), place, join, secret, log, queued, pace, on_saturation))
 
 
 def _domains(named: NamedOverlay, file: Path | None) -> list[Domain]:
@@ -134,8 +156,9 @@ def _domains(named: NamedOverlay, file: Path | None) -> list[Domain]:
 async def _run(
     named: NamedOverlay,
     domains: list[Domain],
-    listen: str,
+    place: Place,
     join: str | None,
+    secret: bytes | None,
     log: Path | None,
     queued: bool,
     pace: float,
@@ -144,6 +167,7 @@ async def _run(
     from tidings.systems.overlay import MemoryLog, PublicationLog
     from tidings.systems.protocols.link import split_address
     from tidings.systems.protocols.many_domains import codec_of, node_of
+    from tidings.systems.protocols.network_secret import NodeIdentity
     from tidings.systems.protocols.process import FileLog, NodeProcess
     from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
@@ -153,15 +177,16 @@ async def _run(
         several = len(domains) > 1
         return FileLog(log.with_name(f"{log.stem}.{domain.name}{log.suffix}") if several else log)
 
-    host, port = split_address(listen)
     if join is not None:
         split_address(join)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
     running: list[NodeProcess] = []
-    try:
-        server = await asyncio.start_server(lambda reader, writer: running[0].serve(reader, writer), host, port)
-    except OSError as error:
-        raise TidingsError(f"cannot listen at {listen}: {error.strerror or error}; give another --listen") from None
-    address = f"{host}:{server.sockets[0].getsockname()[1]}"
+    server = await _listening(place, lambda reader, writer: running[0].serve(reader, writer))
+    address = place.address(server.sockets[0].getsockname()[1])
+    identity = None if secret is None else NodeIdentity(secret, address)
     made = node_of(
         named, hashed(address, ADDRESS_BITS), domains, Random(), log_of, queued=queued, clock=time.perf_counter
     )
@@ -179,13 +204,11 @@ async def _run(
                 "client does not read", f"{MAX_UNREAD:,} bytes wait for it; {next(iter(what))} is dropped"
             )
 
-    process = NodeProcess(made, address, codec_of(named), tell, pace=pace, host_of=named.overlay.host_of)
+    process = NodeProcess(
+        made, address, codec_of(named), tell, pace=pace, host_of=named.overlay.host_of, identity=identity
+    )
     running.append(process)
     contact = process.know(join) if join is not None else None
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
     process.start(contact)
     threading.Thread(target=_read_requests, args=(loop, process.on_line, tell), daemon=True).start()
     complaints = None
@@ -199,6 +222,14 @@ async def _run(
     output.close()
 
 
+async def _listening(place: Place, serve: Callable[..., Coroutine[Any, Any, None]]) -> asyncio.Server:
+    try:
+        return await asyncio.start_server(serve, place.hosts, place.port)
+    except OSError as error:
+        where = f"{', '.join(place.hosts)}, port {place.port}"
+        raise TidingsError(f"cannot listen at {where}: {error.strerror or error}; give another --listen") from None
+
+
 async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s: float) -> None:
     """Nodes try to join for ever: the other may only be late. But somebody should be told what they wait for."""
     while not ready.is_set():
@@ -207,7 +238,7 @@ async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s:
         except TimeoutError:
             typer.echo(
                 f"tidings: {join} has not let this node join yet; is a node of the system {system} running there, "
-                "with the same --domain and settings?",
+                "with the same --domain, settings and --secret-file, and is that where it says others find it?",
                 err=True,
             )
 

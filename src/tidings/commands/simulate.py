@@ -60,6 +60,9 @@ def simulate(
         str,
         typer.Option("--keep", metavar="0,3,…", help="Play only these steps, as a failure names them."),
     ] = "",
+    laws: Annotated[
+        bool, typer.Option("--laws/--no-laws", help="Check the laws of the system after every message, or do not.")
+    ] = True,
     mixed: Annotated[
         bool,
         typer.Option("--mixed", help="Each seed chooses its trouble: churn, joins and leaves, loss, splits, none."),
@@ -84,9 +87,10 @@ def simulate(
     """Simulate a published system on a network that fails.
 
     Subscribers subscribe, and nodes join, leave and crash while events are published; then all is quiet, the system
-    repairs itself, and further events have to reach exactly the subscribers whose filters they match. Laws are checked
-    after every message. The same arguments give the same simulation. A failure prints the law, the command that plays
-    it again, and the fewest steps that still break it; the exit status is then 1.
+    repairs itself, and further events have to reach exactly the subscribers whose filters they match. So have those of
+    the events before that the system promises whatever happens. Laws are checked after every message. The same
+    arguments give the same simulation. A failure prints the law, the command that plays it again, and the fewest steps
+    that still break it; the exit status is then 1.
 
     \b
     Systems:
@@ -123,6 +127,7 @@ def simulate(
     except ValueError:
         raise typer.BadParameter(f"--keep {keep}: steps are numbers, with commas between them") from None
     sizes: dict[str, Any] = {"nodes": nodes, "subscriptions": subscriptions, "events": events, "bug": bug}
+    sizes["laws"] = laws
     trouble: dict[str, Any] = {"churn": churn, "crashes": crashes, "loss": loss, "splits": splits}
     trouble |= {"churn_ms": churn_ms, "repair_ms": repair_ms, "keep": kept}
     for name in overlays() if system is None else [system]:
@@ -224,13 +229,16 @@ def _summary(outcomes: list[RunOutcome]) -> Table:
     table.add_column("figure", justify="right")
     broken = Counter(outcome.violation.law for outcome in outcomes if outcome.violation is not None)
     messages, seconds = sum(o.messages for o in outcomes), sum(o.seconds for o in outcomes)
+    matches, owed = sum(o.matches for o in outcomes), sum(o.owed for o in outcomes)
     rows = {
         "nodes at the end": f"{sum(o.nodes for o in outcomes):,}",
         "virtual time": f"{sum(o.virtual_ms for o in outcomes) / 1_000:,.0f} s",
         "messages": f"{messages:,}",
         "messages a second": f"{messages / max(seconds, 1e-9):,.0f}",
         "deliveries": f"{sum(o.deliveries for o in outcomes):,}",
-        "of those that had to be": f"{sum(o.probes for o in outcomes):,}",
+        "matches": f"{matches:,}",
+        "of those owed": f"{owed:,} ({owed / max(matches, 1):.0%})",
+        "of those delivered": f"{sum(o.delivered for o in outcomes):,}",
         "laws broken": ", ".join(f"{law} {count}" for law, count in broken.items()) or "none",
     }
     kinds = Counter[str]()

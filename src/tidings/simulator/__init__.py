@@ -4,6 +4,7 @@ world         the virtual clock, the nodes, and the network between them
 trace         what happened, a line each, and whether it happens again
 scenario      a seed becomes a schedule: which nodes join, leave, crash, subscribe and publish, and when
 workload      what is subscribed to and published: records and filters; XML documents and paths
-run           plays a schedule and judges it by the oracle and by the laws of the system; the fewest steps that fail
+run           plays a schedule, under the laws of the system; the fewest steps that fail
+judge         what was delivered, by the oracle, and what the system owes
 static_rings  exact hop counts on rings too large to simulate
 """

@@ -1,8 +1,4 @@
-"""Plays a plan and judges it: no law broken, and every delivery the oracle's.
-
-sound      a subscription that is notified asked for the event, at the node that delivers it, and is notified once
-complete   a probe reaches every subscription that it satisfies, was in place, and whose node is still there
-"""
+"""Plays a plan: no law is broken, and deliveries are what the judge demands."""
 
 from __future__ import annotations
 
@@ -13,26 +9,14 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
+from tidings.simulator.judge import Interested, Judge, Publication
 from tidings.simulator.scenario import Scenario, ScheduledStep, conditions_of, schedule, timetable
 from tidings.simulator.trace import Trace
 from tidings.simulator.workload import workload_of
 from tidings.simulator.world import Network, World
-from tidings.systems.overlay import MemoryLog, Start, Violation, overlay_named
+from tidings.systems.overlay import LOSSLESS, MemoryLog, Start, Violation, overlay_named
 from tidings.systems.protocols.effects import Event, Id, PubSubNode
 from tidings.systems.system_settings import SettingError
-
-
-@dataclass
-class Interested:
-    """A subscription's history, as its client knows it."""
-
-    node: Id
-    texts: list[tuple[int, str]]  # since when which filter
-    until_ms: int | None = None  # when it was given up, or its node went
-
-    @property
-    def text(self) -> str:
-        return self.texts[-1][1]
 
 
 @dataclass
@@ -43,7 +27,9 @@ class RunOutcome:
     violation: Violation | None
     messages: int
     deliveries: int
-    probes: int  # deliveries that had to be, and were
+    matches: int  # of events and subscriptions that were there when they were published
+    owed: int  # of those: deliveries that had to be
+    delivered: int  # of those owed
     nodes: int
     seconds: float
     virtual_ms: int
@@ -59,7 +45,8 @@ class Run:
         self.workload = workload_of(plan.system)
         self.random = Random(f"world {plan.seed}")
         network = Network(self.random, loss=0.0)
-        self.world = World(self.random, network, laws=named.laws(conditions_of(plan)))
+        self._laws = named.laws(conditions_of(plan))
+        self.world = World(self.random, network, laws=self._laws if plan.laws else ())
         self.world.trace = trace
         self.world.count_kinds = count_kinds
         self.world.grow = self._grow
@@ -72,12 +59,12 @@ class Run:
         self._ground = _ground_of(named.name, self._settings)
         self._bug = named.bug(plan.bug)
         # Events published during churn arrive as well, where nodes keep them over a crash.
-        self._is_lossless = "log" in named.system.abilities and getattr(self._settings, "log", True)
+        lossless = "log" in named.system.abilities and getattr(self._settings, "log", True)
+        promise = LOSSLESS if lossless else self._overlay.promise(self._settings)
+        self.judge = Judge(self.world, self.workload, promise)
         self._crashed: set[Id] = set()
         self._grown = 0  # nodes that others have asked for
         self._logs: dict[Id, MemoryLog] = {}  # which outlive a crash
-        self.interested: dict[str, Interested] = {}
-        self.published: dict[str, tuple[int, str, bool, Id]] = {}  # event → when, body, whether it is a probe, where
 
     def _id_named(self, text: str) -> Id:
         """Returns the id of the node that has this number."""
@@ -97,14 +84,16 @@ class Run:
                 self.world.run(min(until, end))
                 if progress is not None:
                     progress(min(until, end), end)
-            self.judge()
+            self.judge.judge()
+            for law in self.world.laws:
+                law.at_rest(self.world)
         except Violation as found:
             violation = found
             if self.world.trace is not None:
                 self.world.trace.note(found.now_ms, "violation", found.law, found.what)
-        wanted = sum(len(self._must(event)) for event in self.published)
         return RunOutcome(
-            self.plan, violation, self.world.messages, len(self.world.deliveries), wanted, len(self.world.nodes),
+            self.plan, violation, self.world.messages, len(self.world.deliveries), *self.judge.count(),
+            len(self.world.nodes),
             perf_counter() - begun, self.world.now_ms, self.world.kinds,
         )  # fmt: skip
 
@@ -114,9 +103,13 @@ class Run:
         for node in first:
             self.world.add(node)
         if self.plan.loss:
-            self.world.at(self.times.churn_ms, lambda: setattr(self.world.network, "loss", self.plan.loss))
+            self.world.at(self.times.churn_ms, self._lose)
             self.world.at(self.times.calm_ms, lambda: setattr(self.world.network, "loss", 0.0))
         self.world.at(self.times.calm_ms, self.world.network.heal)
+
+    def _lose(self) -> None:
+        self.world.network.loss = self.plan.loss
+        self.judge.trouble("cut", until_ms=self.times.calm_ms)
 
     # Steps
 
@@ -139,14 +132,15 @@ class Run:
             case "split":
                 sides = [self._id_of[int(number)] for number in step.value.split(",")]
                 world.network.split(sides, [other for other in world.nodes if other not in sides])
+                self.judge.trouble("cut", until_ms=self.times.calm_ms)
             case "heal":
                 world.network.heal()
             case "subscribe" | "update":
-                if id in world.ready and (step.kind == "subscribe" or self._is_live(step.subject)):
+                if id in world.ready and (step.kind == "subscribe" or self.judge.is_live(step.subject)):
                     self._subscribe(id, step)
             case "unsubscribe":
-                if id in world.ready and self._is_live(step.subject):
-                    self.interested[step.subject].until_ms = now
+                if id in world.ready and self.judge.is_live(step.subject):
+                    self.judge.interested[step.subject].until_ms = now
                     world.active.pop(step.subject, None)
                     world.do(id, world.nodes[id].unsubscribe(step.subject, now))  # type: ignore[attr-defined]
             case "publish" | "probe":
@@ -154,6 +148,7 @@ class Run:
 
     def _join(self, id: Id) -> None:
         contact = self.random.choice(sorted(self.world.ready))
+        self.judge.trouble("join", id)
         self.world.add(self._make(id), contact)
 
     def _grow(self) -> None:
@@ -172,11 +167,12 @@ class Run:
 
     def _may_fail(self, id: Id) -> bool:
         careless = self._bug is not None and self._bug.careless
-        return careless or all(law.may_fail(self.world, id) for law in self.world.laws)
+        return careless or all(law.may_fail(self.world, id) for law in self._laws)
 
     def _take_from(self, id: Id, *, crashes: bool) -> None:
         """A node goes, and with it the subscriptions of its clients."""
-        for known in self.interested.values():
+        self.judge.trouble("crash" if crashes else "leave", id)
+        for known in self.judge.interested.values():
             if known.node == id and known.until_ms is None:
                 known.until_ms = self.world.now_ms
         if crashes:
@@ -185,16 +181,10 @@ class Run:
         else:
             self.world.stop(id, self.world.nodes[id].leave(self.world.now_ms))  # type: ignore[attr-defined]
 
-    def _is_live(self, subscription: str) -> bool:
-        known = self.interested.get(subscription)
-        return known is not None and known.until_ms is None and known.node in self.world.nodes
-
     def _subscribe(self, id: Id, step: ScheduledStep) -> None:
         now = self.world.now_ms
-        if step.subject in self.interested:
-            self.interested[step.subject].texts.append((now, step.value))
-        else:
-            self.interested[step.subject] = Interested(id, [(now, step.value)])
+        known = self.judge.interested.setdefault(step.subject, Interested(id, []))
+        known.texts.append((now, step.value))
         self.world.active.pop(step.subject, None)
         self.world.do(id, self.world.nodes[id].subscribe(step.subject, step.value, now))  # type: ignore[attr-defined]
 
@@ -205,60 +195,8 @@ class Run:
             if step.kind == "publish":
                 return
             id = sorted(world.ready)[step.node % len(world.ready)]
-        self.published[step.subject] = (world.now_ms, step.value, step.kind == "probe", id)
+        self.judge.published[step.subject] = Publication(world.now_ms, step.value, step.kind == "probe", id)
         world.do(id, world.nodes[id].publish(Event(step.subject, step.value), world.now_ms))  # type: ignore[attr-defined]
-
-    # Judging
-
-    def judge(self) -> None:
-        self._check_sound()
-        for event in self.published:
-            told = {d.subscription for d in self.world.deliveries if d.event == event}
-            missing = sorted(self._must(event) - told)
-            if missing:
-                at, body, _, _ = self.published[event]
-                lost = missing[0]
-                what = f"event {event} {body}, published at {at} ms, did not reach {lost}: {self.interested[lost].text}"
-                raise Violation("Complete", what, self.world.now_ms)
-        for name, known in self.interested.items():
-            if self._is_live(name) and not self._was_active(name, self.world.now_ms):
-                raise Violation("Active", f"{name} never came into place: {known.text}", self.world.now_ms)
-        for law in self.world.laws:
-            law.at_rest(self.world)
-
-    def _check_sound(self) -> None:
-        told: set[tuple[str, str]] = set()
-        for at, node, subscription, event in self.world.deliveries:
-            known, body = self.interested[subscription], self.published[event][1]
-            where = f"{subscription} was told of event {event} {body}"
-            if (subscription, event) in told:
-                raise Violation("Once", f"{where} twice", at)
-            told.add((subscription, event))
-            if node != known.node:
-                raise Violation("Sound", f"{where} by node {node}, and is at {known.node}", at)
-            if not any(self.workload.matches(text, body) for _, text in known.texts):
-                raise Violation("Sound", f"{where}, and asked for {known.text}", at)
-            if known.until_ms is not None and at > known.until_ms:
-                raise Violation("Sound", f"{where} after it was given up", at)
-
-    def _must(self, event: str) -> set[str]:
-        """The subscriptions that have to be told."""
-        at, body, probe, by = self.published[event]
-        if not probe and not (self._is_lossless and by in self.world.nodes):
-            return set()
-        return {
-            name
-            for name, known in self.interested.items()
-            if known.until_ms is None
-            and known.node in self.world.nodes
-            and self._was_active(name, at)
-            and self.workload.matches(known.text, body)
-        }
-
-    def _was_active(self, subscription: str, at_ms: int) -> bool:
-        """Whether the subscription as it is now was in place when the event was published."""
-        since = self.world.active.get(subscription)
-        return since is not None and since < at_ms and self.interested[subscription].texts[-1][0] <= since
 
 
 def _different_ids(plan: Scenario, bits: int) -> Iterable[Id]:

@@ -37,6 +37,7 @@ class Scenario:
     churn_ms: int = 15_000
     repair_ms: int = 20_000
     bug: str = ""
+    laws: bool = True  # whether the laws of the system are checked
     settings: Given = ()  # of the system
     keep: tuple[int, ...] | None = None  # only these steps of the schedule
 
@@ -47,6 +48,8 @@ class Scenario:
             value = getattr(self, field.name)
             if field.name == "settings":
                 found += [part for name, given in value for part in ("--set", f"{name}={given}")]
+            elif value != field.default and isinstance(value, bool):
+                found.append(f"--no-{field.name}")
             elif value != field.default:
                 option = "--" + field.name.replace("_", "-")
                 found += [option, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
@@ -58,9 +61,12 @@ class Scenario:
 
 
 def plan_from(arguments: list[str]) -> Scenario:
-    """The plan that `Plan.arguments` wrote; `ValueError` where it cannot have."""
+    """The plan that `Scenario.arguments` wrote; `ValueError` where it cannot have."""
     given: dict[str, Any] = {}
     known = {"set" if field.name == "settings" else field.name: field for field in fields(Scenario)[1:]}
+    if "--no-laws" in arguments:
+        given["laws"] = False
+    arguments = [argument for argument in arguments if argument != "--no-laws"]
     if len(arguments) % 2 == 0:
         raise ValueError("a system, and then options with a value each, are what makes a simulation")
     for option, value in zip(arguments[1::2], arguments[2::2], strict=True):

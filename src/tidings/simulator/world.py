@@ -222,7 +222,7 @@ class World:
                 self.ready[sender] = now
                 self._note("ready", sender)
             elif kind is Active:
-                self.active[effect[0]] = now
+                self.active.setdefault(effect[0], now)
                 self._note("active", sender, effect[0])
             else:
                 assert kind is Grow, f"{effect!r} is no effect"

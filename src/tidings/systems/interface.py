@@ -228,6 +228,7 @@ class System:
         return issubclass(self.placement.View, CountsLists)
 
 
+AUTO = "auto"  # in place of a name: what is found cheapest
 REPLICATED = "replicated"  # the system in which every partition has everything: the one that needs no other
 
 

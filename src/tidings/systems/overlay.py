@@ -12,7 +12,7 @@ Whatever drives the nodes is a `ObservedWorld` to the laws: the simulator is one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from tidings.errors import TidingsError, did_you_mean
 from tidings.systems.interface import System, systems
 from tidings.systems.protocols.content import Content
-from tidings.systems.protocols.effects import Event, Id, Message, Node, PubSubNode
+from tidings.systems.protocols.effects import Deliver, Effects, Event, Id, Message, Node, PubSubNode
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS
 from tidings.systems.system_settings import Given, changed, no_node, setting_named
 
@@ -86,6 +86,38 @@ class Start(Generic[G, S]):
     clock: Callable[[], float] | None = None  # of a process, in seconds: nodes may measure what they do by it
 
 
+REPAIR_MS = 12_000  # of what a crash breaks, in the slowest of the protocols
+REACH_MS = 3_000  # in which an event has reached everybody, if nothing happens
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Which events a system owes that are published while nodes come and go.
+
+    After a join, a leave and a crash events may be lost for so long, and for REACH_MS before; 0: none is lost by it.
+    Where messages are lost or the network is split, those are owed that are published `cut_ms` after it is over. An
+    event whose publisher goes is not owed, unless it outlives publishers: then when the publisher is back.
+    """
+
+    join_ms: int = REPAIR_MS
+    leave_ms: int = REPAIR_MS
+    crash_ms: int = REPAIR_MS
+    cut_ms: int = REPAIR_MS
+    crashes: int = 1  # that it takes, within `crash_ms`, to lose an event
+    outlives_publishers: bool = False
+
+    def covers(self, at_ms: int, troubles: Iterable[tuple[str, int, int]]) -> bool:
+        """Returns whether an event published at this time is owed, given what happened, from when to when."""
+        lost_ms = {"join": self.join_ms, "leave": self.leave_ms, "crash": self.crash_ms, "cut": self.cut_ms}
+        near = [
+            kind for kind, begin, end in troubles if lost_ms[kind] and begin - REACH_MS <= at_ms <= end + lost_ms[kind]
+        ]
+        return near.count("crash") < self.crashes and all(kind == "crash" for kind in near)
+
+
+LOSSLESS = Promise(0, 0, 0, 0, outlives_publishers=True)  # of systems that keep what is published until it is delivered
+
+
 class EventPath(Protocol):
     """The path of one event through a network: it reads the trace of a run."""
 
@@ -116,6 +148,7 @@ class Overlay(Generic[N, G, S]):
     wire_bits: int = ADDRESS_BITS  # of the ids in messages
     host_of: Callable[[Id], Id] = lambda id: id  # the node that an id in a message belongs to
     least: Callable[[S], int] = lambda settings: 3  # nodes that a simulation leaves running
+    promise: Callable[[S], Promise] = lambda settings: Promise()
     event_path: Callable[[str, ObservedWorld], EventPath] | None = None
 
 
@@ -241,6 +274,22 @@ class Repair:
             return
         oldest = min(self._since, key=lambda flaw: self._since[flaw])
         raise Violation(self._law, f"{self._what[oldest]}, since {self._oldest_ms} ms", world.now_ms)
+
+
+CALM = {"churn": 0.0, "repair_ms": 1_000}  # the trouble of a simulation in which nothing happens
+
+
+def muted(node: type[N]) -> type[N]:
+    """Returns nodes that do everything but deliver: a bug for any system, which only the judge can find."""
+
+    def silent(method: Callable[..., Effects]) -> Callable[..., Effects]:
+        def act(*given: Any) -> Effects:
+            return [effect for effect in method(*given) if not isinstance(effect, Deliver)]
+
+        return act
+
+    acts = ("on_message", "on_timer", "on_undelivered", "subscribe", "publish")
+    return type(f"Mute{node.__name__}", (node,), {name: silent(getattr(node, name)) for name in acts})
 
 
 class Bug(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tidings.model.domain import Domain
 from tidings.model.event import read_record
 
 from ..history.judge import holds
+from ..history.records import Fault
 from . import meaning, results
 from .content import FORMS, TEXTS, attributes_of, draw_filter, limit_filters, posts
 from .motifs import BROKEN, MOTIFS
@@ -100,3 +102,15 @@ def test_what_the_manual_says_of_torture_is_that_of_the_result_file() -> None:
 def test_a_planted_bug_has_a_short_schedule(row: str) -> None:
     schedule = schedule_of(row)
     assert 0 < len([*schedule.before, *schedule.actions]) <= 10
+
+
+def test_recovery_from_faults_that_overlap_is_due_when_it_was_from_each() -> None:
+    pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+    from .run import judged_faults
+
+    restart, clock = Fault("restart", 100.0, 110.0, 120.0), Fault("clock", 111.0, 111.0, 30.0)
+    (both,) = judged_faults([restart, clock])
+    assert (both.name, both.over + both.bound_seconds) == ("2: clock", 230.0)
+    (one, other) = judged_faults([replace(clock, began=1.0, over=1.0), restart])
+    assert (one.bound_seconds, other.bound_seconds) == (30.0, 120.0)
+    assert judged_faults([]) == []

@@ -56,3 +56,10 @@ def test_a_bug_of_the_past_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -
         except Failure as failure:
             found.append(str(failure))
     assert any("does not answer" in one or "not delivered" in one for one in found), found
+
+
+@pytest.mark.parametrize("system", ["opchord", *(pytest.param(name, marks=pytest.mark.long) for name in SYSTEMS)])
+def test_a_process_that_never_delivers_is_found(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.systems.end_to_end.trouble.LAST_RESORT_S", 8.0)  # it would wait for ever
+    with pytest.raises(Failure, match="are not delivered"):
+        play(system, 1, nodes=2, steps=0, bug="mute")

@@ -317,6 +317,8 @@ class Trouble:
             node.wait_for(lambda line: "status" in line, "it was asked for its status")
         self._settle()
         last = [self._publish_one(node, padding) for padding in (LARGE, 0, 0, 0) for node in self.nodes]
+        if not self._wanted(last):
+            raise Failure(f"none of {len(last)} events had to be delivered: nothing was judged")
         if not wait_until(lambda: not self._lacking(last)):
             raise Failure(f"not delivered after all had settled: {sorted(self._lacking(last))}")
         self._judge_past()

@@ -10,7 +10,7 @@ import pytest
 from cryptography.x509 import load_der_x509_certificate
 
 from tidings.errors import TidingsError
-from tidings.systems.protocols.network_secret import Identity, StrangerError, read_secret
+from tidings.systems.protocols.network_secret import NodeIdentity, StrangerError, read_secret
 
 SECRET, OTHER = b"the secret of a network of nodes", b"another secret of another network"
 WITHIN_S = 60.0
@@ -48,25 +48,27 @@ def test_a_secret_that_is_not_there_is_an_error_that_says_how_to_make_one(tmp_pa
         read_secret(tmp_path / "secret")
 
 
-async def meet(server: Identity, client: Identity, address: str) -> tuple[object, object, ssl.SSLObject | None]:
+async def meet(server: NodeIdentity, client: NodeIdentity, address: str) -> tuple[object, object, ssl.SSLObject | None]:
     """What the two sides of a connection make of each other, and the TLS between them."""
     seen: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            seen.set_result(await server.accept(writer, WITHIN_S))
+            secured = await server.accept(writer, WITHIN_S)
+            seen.set_result(secured.address)
+            secured.writer.transport.abort()
         except OSError as error:
             seen.set_result(error)
         writer.transport.abort()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
-    found: object = None
+    found, spoken = None, None
     try:
-        await client.connect(writer, address, WITHIN_S)
+        secured = await client.connect(writer, address, WITHIN_S)
+        spoken = secured.writer.get_extra_info("ssl_object")
     except OSError as error:
         found = error
-    spoken = writer.get_extra_info("ssl_object")
     writer.transport.abort()
     accepted = await seen
     listening.close()
@@ -74,7 +76,7 @@ async def meet(server: Identity, client: Identity, address: str) -> tuple[object
 
 
 def test_two_nodes_with_one_secret_learn_each_other_s_address_over_tls_1_3() -> None:
-    server, client = Identity(SECRET, "10.0.0.1:7000"), Identity(SECRET, "[2001:db8::1]:7000")
+    server, client = NodeIdentity(SECRET, "10.0.0.1:7000"), NodeIdentity(SECRET, "[2001:db8::1]:7000")
     accepted, found, spoken = asyncio.run(meet(server, client, "10.0.0.1:7000"))
     assert (accepted, found) == ("[2001:db8::1]:7000", None)
     assert spoken is not None
@@ -82,7 +84,7 @@ def test_two_nodes_with_one_secret_learn_each_other_s_address_over_tls_1_3() -> 
 
 
 def test_nodes_with_different_secrets_refuse_each_other() -> None:
-    server, client = Identity(SECRET, "10.0.0.1:7000"), Identity(OTHER, "10.0.0.2:7000")
+    server, client = NodeIdentity(SECRET, "10.0.0.1:7000"), NodeIdentity(OTHER, "10.0.0.2:7000")
     accepted, found, _ = asyncio.run(meet(server, client, "10.0.0.1:7000"))
     assert isinstance(accepted, OSError)
     assert isinstance(found, StrangerError)
@@ -90,7 +92,7 @@ def test_nodes_with_different_secrets_refuse_each_other() -> None:
 
 
 def test_a_node_that_is_not_the_one_at_the_address_is_refused() -> None:
-    server, client = Identity(SECRET, "10.0.0.1:7000"), Identity(SECRET, "10.0.0.2:7000")
+    server, client = NodeIdentity(SECRET, "10.0.0.1:7000"), NodeIdentity(SECRET, "10.0.0.2:7000")
     _, found, _ = asyncio.run(meet(server, client, "10.0.0.1:7001"))
     assert isinstance(found, StrangerError)
     assert "10.0.0.1:7000" in str(found)
@@ -98,9 +100,9 @@ def test_a_node_that_is_not_the_one_at_the_address_is_refused() -> None:
 
 def test_two_starts_of_a_node_share_no_key() -> None:
     """A key that is stolen from a process is worth nothing without it once it has ended."""
-    client, seen = Identity(SECRET, "10.0.0.2:7000"), set()
+    client, seen = NodeIdentity(SECRET, "10.0.0.2:7000"), set()
     for _ in range(2):
-        _, _, spoken = asyncio.run(meet(Identity(SECRET, "10.0.0.1:7000"), client, "10.0.0.1:7000"))
+        _, _, spoken = asyncio.run(meet(NodeIdentity(SECRET, "10.0.0.1:7000"), client, "10.0.0.1:7000"))
         assert spoken is not None
         seen.add(load_der_x509_certificate(spoken.getpeercert(binary_form=True) or b"").public_key().public_bytes_raw())
     assert len(seen) == 2

@@ -17,12 +17,14 @@ from tests.waiting import LAST_RESORT_SECONDS, until_async
 from tidings.errors import TidingsError
 from tidings.model.domain import Attribute, Domain
 from tidings.simulator.workload import DOMAIN
+from tidings.systems.bluedove.messages import Handover
 from tidings.systems.overlay import MemoryLog, overlay_named, overlays
-from tidings.systems.protocols.effects import Event
+from tidings.systems.protocols.effects import Event, Send
 from tidings.systems.protocols.link import split_address
 from tidings.systems.protocols.many_domains import codec_of, node_of
-from tidings.systems.protocols.network_secret import Identity
+from tidings.systems.protocols.network_secret import NodeIdentity
 from tidings.systems.protocols.process import FileLog, NodeProcess
+from tidings.systems.protocols.ring import AskState
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 from tidings.systems.statistics import declared_statistics
 
@@ -52,7 +54,7 @@ class Hosted:
         self.address = advertise or self.listens
         id, given = hashed(self.address, ADDRESS_BITS), domains or (DOMAIN,)
         node = node_of(overlay_named(system), id, given, Random(self.address), lambda _: MemoryLog(), queued=queued)
-        identity = None if secret is None else Identity(secret, self.address)
+        identity = None if secret is None else NodeIdentity(secret, self.address)
         codec = codec_of(overlay_named(system))
         self.process = NodeProcess(node, self.address, codec, self.told.append, pace=PACE, identity=identity)
         self.process.start(None if join is None else self.process.know(join))
@@ -217,6 +219,81 @@ def test_a_node_that_stops_has_left_the_network(system: str) -> None:
             assert number < LAST_RESORT_SECONDS / (10 * PACE)
         for node in nodes[:2]:
             await node.close()
+
+    asyncio.run(play())
+
+
+class Slow:
+    """A peer that reads nothing until it is let go, and then everything."""
+
+    async def open(self) -> None:
+        self.read, self.go, self.ended = bytearray(), asyncio.Event(), asyncio.Event()
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 10)
+        self.address = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.go.wait()
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                self.read += data
+        writer.close()
+        self.ended.set()
+
+
+async def handing_over(secret: bytes | None = None) -> tuple[Hosted, Slow, bytes]:
+    """A node that has something large for a peer that does not read, and the message."""
+    node, slow = Hosted(), Slow()
+    await slow.open()
+    await node.open("bluedove", None, secret=secret)
+    copies: Any = ("x" * (6 << 20),)
+    message = node.process.node._of("market", [Send(node.process.know(slow.address), Handover(0, 0, copies, None))])
+    node.process._do(message)
+    return node, slow, node.process._frame(message[0].message)  # type: ignore[union-attr]
+
+
+def test_a_node_that_leaves_waits_until_its_peers_have_taken_everything() -> None:
+    async def play() -> None:
+        node, slow, frame = await handing_over()
+        stopping = asyncio.create_task(node.process.stop(grace_s=LAST_RESORT_SECONDS))
+        await asyncio.sleep(0)
+        slow.go.set()
+        await stopping
+        await slow.ended.wait()
+        assert frame in slow.read
+        assert node.process.drops.counts == {}
+        slow.server.close()
+        node.server.close()
+
+    asyncio.run(play())
+
+
+def test_a_node_that_leaves_does_not_wait_for_ever_and_says_so() -> None:
+    async def play() -> None:
+        node, slow, frame = await handing_over()
+        await node.process.stop(grace_s=0.3)
+        assert node.process.drops.counts == {"left early": 1}
+        slow.go.set()
+        await slow.ended.wait()
+        assert frame not in slow.read
+        slow.server.close()
+        node.server.close()
+
+    asyncio.run(play())
+
+
+def test_what_cannot_be_handed_over_to_one_peer_is_handed_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        node, next_one = Hosted(), Hosted()
+        await node.open("opchord", None)
+        await next_one.open("opchord", None)
+        gone, there = node.process.know("127.0.0.1:1"), node.process.know(next_one.address)
+        ask = node.process.node._of("market", [Send(there, AskState("stabilize"))])
+        monkeypatch.setattr(node.process.node, "leave", lambda now_ms: [Send(gone, ask[0].message)])
+        monkeypatch.setattr(node.process.node, "on_undelivered", lambda to, message, now_ms: ask)
+        await node.process.stop(grace_s=LAST_RESORT_SECONDS)
+        await until_async(lambda: node.process.node.id in next_one.process._book)
+        node.server.close()
+        await next_one.close()
 
     asyncio.run(play())
 

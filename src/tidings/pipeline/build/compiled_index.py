@@ -19,7 +19,6 @@ from tidings.model.domain import Domain
 from tidings.pipeline.build.event_schema import check_events, domain_of
 from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest
 from tidings.pipeline.build.placement_choice import (
-    AUTO,
     PlacementOptions,
     checked_name,
     executor_cores,
@@ -30,6 +29,7 @@ from tidings.pipeline.build.shard_building import BuiltLayout, IndexBuilder
 from tidings.pipeline.build.table_reading import Contents, checked, contents_of, domain_name, id_type
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.match_metrics import Measures, measured_lines
+from tidings.systems.interface import AUTO
 from tidings.systems.planner.planner import PlacementPlan
 
 log = logging.getLogger("tidings.pipeline")

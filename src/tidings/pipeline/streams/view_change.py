@@ -21,16 +21,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidings.model.domain import Domain
 from tidings.pipeline.build.index_directory import IndexDirectory
-from tidings.pipeline.build.placement_choice import AUTO, PlacementOptions
+from tidings.pipeline.build.placement_choice import PlacementOptions
 from tidings.pipeline.build.shard_building import IndexBuilder
 from tidings.pipeline.build.table_reading import Contents
-from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.jobs.adaptation import over_whole_table, statistics_over
 from tidings.pipeline.streams.index_changes import Base
 from tidings.systems.interface import (
+    AUTO,
     REPLICATED,
     Counts,
-    CountsLists,
     Elastic,
     View,
     placement_named,
@@ -125,8 +124,6 @@ def asked_for(statistics: Statistics, asked: Question) -> View | None:
         view: View = plan(statistics, asked.room, subscription_bytes=asked.subscription_bytes).view
     else:
         view = placement_named(asked.placement).adapt(statistics, partitions=asked.room.partitions)
-    if isinstance(view, CountsLists):
-        raise PipelineError(f"placement '{asked.placement}' counts lists, which a stream does not; choose another")
     return None if view.placement == REPLICATED else view
 
 

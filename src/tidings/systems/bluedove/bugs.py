@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tidings.systems.bluedove.messages import Handover, Split
 from tidings.systems.bluedove.node import BlueDoveNode
 from tidings.systems.bluedove.segment_table import Edge
-from tidings.systems.overlay import Bug
+from tidings.systems.overlay import CALM, Bug, muted
 from tidings.systems.protocols.effects import Effects, Id, Send, SetTimer, Tag
 from tidings.systems.protocols.gossip import GossipMember
 
@@ -88,4 +88,5 @@ def bugs(variant: str) -> Mapping[str, Bug]:
         "restart": Bug(TrustsItsFormerLife, "HeldByOwners", crashes),
         "news": Bug(BelievesOldNews, "VersionsGrow", {"churn": 0.1}),
         "merging": Bug(MergesTheWrongWay, "Tiles", crashes),
+        "mute": Bug(muted(BlueDoveNode), "Complete", CALM),
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tidings.systems.clusters.node import ClusterNode
 from tidings.systems.clusters.space import ClusterDivision
-from tidings.systems.overlay import Bug
+from tidings.systems.overlay import Bug, muted
 from tidings.systems.protocols.effects import Effects
 
 
@@ -20,4 +20,5 @@ class RegistersOnce(ClusterNode):
 def bugs(variant: str) -> Mapping[str, Bug]:
     """Returns the bugs that can be planted."""
     few = {"nodes": 5, "subscriptions": 4, "churn": 0.2, "churn_ms": 8_000, "repair_ms": 1_000}
-    return {"registration": Bug(RegistersOnce, "Registered", few)}
+    mute = Bug(muted(ClusterNode), "Complete", {"churn": 0.0})  # the first division takes its time
+    return {"registration": Bug(RegistersOnce, "Registered", few), "mute": mute}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidings.systems.digests.node import HOME, DigestNode
-from tidings.systems.overlay import Bug
+from tidings.systems.overlay import Bug, muted
 from tidings.systems.protocols.effects import Effects, Id, Send, Tag
 from tidings.systems.protocols.pastry import AskLeaves, LeafSet, shared_digits
 from tidings.systems.protocols.scribe import TreeGroup
@@ -84,11 +84,13 @@ def bugs(variant: str) -> Mapping[str, Bug]:
     """Returns the bugs that can be planted: others where home nodes match, without trees."""
     calm, joins = {"churn": 0.0, "repair_ms": 1_000}, {"churn": 1.0, "crashes": 0.0}
     many = {**calm, "nodes": 40}
+    mute = Bug(muted(DigestNode), "Complete", calm)
     if variant == "home":
         return {
             "hops": Bug(GoesAnywhere, "HopsApproach", many),
             "line": Bug(ForgetsTheRing, "ClosestDelivers", calm),
             "once": Bug(TellsHomeOnce, "KeptAtHome", joins),
+            "mute": mute,
         }
     return {
         "hops": Bug(GoesAnywhere, "ParentsApproach", many),
@@ -96,4 +98,5 @@ def bugs(variant: str) -> Mapping[str, Bug]:
         "hints": Bug(BelievesHints, "LeafSets", {"crashes": 1.0}),
         "root": Bug(StaysRoot, "Trees", joins),
         "leaving": Bug(LeavesForAll, "InTrees", {"churn": 0.2, "subscriptions": 24}),
+        "mute": mute,
     }

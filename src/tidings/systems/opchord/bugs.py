@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tidings.systems.opchord.messages import Copies, Entry
 from tidings.systems.opchord.node import OPChordNode
-from tidings.systems.overlay import Bug
+from tidings.systems.overlay import CALM, Bug, muted
 from tidings.systems.protocols.content import Record
 from tidings.systems.protocols.effects import Effects, Id, Send
 from tidings.systems.protocols.ring import PublishedChordNode
@@ -52,4 +52,5 @@ def bugs(variant: str) -> Mapping[str, Bug]:
         "counting": Bug(CountsEverything, "Sound", {"churn": 0.0, "repair_ms": 1_000}),
         "handover": Bug(HandsNothingOver, "ListsHeld", joins),
         "copies": Bug(ProlongsCopies, "RunsOut", {"churn": 1.5}),
+        "mute": Bug(muted(OPChordNode), "Complete", CALM),
     }

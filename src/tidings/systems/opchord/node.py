@@ -30,7 +30,7 @@ from tidings.systems.opchord.messages import (
     Stored,
     SubscriberTold,
 )
-from tidings.systems.overlay import Overlay, Start, seat_members
+from tidings.systems.overlay import Overlay, Promise, Start, seat_members
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
     Active,
@@ -68,13 +68,15 @@ REFRESH = "refresh"
 class _Own:
     """A subscription of a client of this node."""
 
-    __slots__ = ("numbers", "text", "version", "waiting")
+    __slots__ = ("active", "lacking", "numbers", "text", "version", "waiting")
 
     def __init__(self, text: str, numbers: list[int]) -> None:
         self.text = text
         self.numbers = numbers  # packed, one a conjunction
         self.version = 0
         self.waiting: set[int] = set()  # requests not answered yet
+        self.lacking = False  # whether one of them was given up
+        self.active = False  # whether it has been in place
 
 
 class _Query:
@@ -116,7 +118,15 @@ class OPChordNode(ListKeeper):
         own = self.own[subscription] = _Own(text, [])
         for box, conjunction in enumerate(conjunctions):
             own.numbers.append(self._number(subscription, box, conjunction.lists))
-        return self._store_all(subscription, now_ms) or [Active(subscription)]
+        return self._store_all(subscription, now_ms) or self._in_place(subscription)
+
+    def _in_place(self, subscription: str) -> Effects:
+        """Reports the subscription once, when all of its requests are answered: not again when they are repeated."""
+        own = self.own[subscription]
+        if own.waiting or own.lacking or own.active:
+            return []
+        own.active = True
+        return [Active(subscription)]
 
     def _number(self, subscription: str, box: int, lists: int) -> int:
         if self._next_number == self._first_number + MAX_SUBSCRIPTIONS:
@@ -175,10 +185,10 @@ class OPChordNode(ListKeeper):
             and all(len(arcs) == len(new.arcs[channel]) == 1 for channel, arcs in old.arcs.items())
             for old, new in zip(before, after, strict=True)
         )
-        if not alike or own.waiting:
+        if not alike or own.waiting or own.lacking:
             effects = self._remove(subscription, self.own.pop(subscription), now_ms)
             return [*effects, *self.subscribe(subscription, text, now_ms)]
-        known, own.version, own.text = own.text, own.version + 1, text
+        known, own.version, own.text, own.active = own.text, own.version + 1, text, False
         effects = []
         for box, (old, new) in enumerate(zip(before, after, strict=True)):
             for channel, (old_arc,) in old.arcs.items():
@@ -187,7 +197,7 @@ class OPChordNode(ListKeeper):
                 for arc, moved in zip(arcs, self._moved(known, text, box, channel), strict=True):
                     if arc.length or moved:
                         effects += self._request(subscription, entry, arc, False, now_ms)
-        return effects or [Active(subscription)]
+        return effects or self._in_place(subscription)
 
     def _moved(self, old: str, new: str, box: int, channel: int) -> tuple[bool, bool]:
         """Whether the lower, and whether the upper end of what is asked for is another one."""
@@ -213,7 +223,7 @@ class OPChordNode(ListKeeper):
             return []
         own.waiting.discard(message.request)
         assert subscription is not None
-        return [] if own.waiting else [Active(subscription)]
+        return self._in_place(subscription)
 
     def leave(self, now_ms: int) -> Effects:
         effects: Effects = []
@@ -298,6 +308,7 @@ class OPChordNode(ListKeeper):
             effects: Effects = [SetTimer(self.options.refresh_ms, REFRESH)]
             for name, own in self.own.items():
                 if self.is_member and not own.waiting:
+                    own.lacking = False
                     effects += self._store_all(name, now_ms)
             return effects
         return super().on_timer(tag, now_ms)
@@ -309,7 +320,8 @@ class OPChordNode(ListKeeper):
         if not left:
             subscription, _ = self._requests.pop(request)
             if subscription in self.own:
-                self.own[subscription].waiting.discard(request)  # the next refresh tries again
+                self.own[subscription].waiting.discard(request)
+                self.own[subscription].lacking = True  # the next refresh tries again
             return []
         again = SetTimer(self.options.retry_ms, _StoreAgain(request, left - 1))
         return [again, *self.route(known[1].arc.start, known[1], now_ms)] if self.is_member else [again]
@@ -340,6 +352,7 @@ def ring_overlay(adapt: Callable[..., RingView]) -> Overlay[OPChordNode, Lists, 
         OPChordSettings(ChordSettings(bits=ADDRESS_BITS)),
         simulated=OPChordSettings(ChordSettings(bits=24, successors=3)),
         least=lambda settings: settings.chord.successors + 1,  # what Zave's proof begins with
+        promise=lambda settings: Promise(join_ms=0, leave_ms=0, crashes=1 + settings.copies),
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidings.errors import TidingsError
 from tidings.systems.protocols.effects import Message
-from tidings.systems.protocols.network_secret import Identity, StrangerError
+from tidings.systems.protocols.network_secret import NodeIdentity, Secured, StrangerError
 
 MAX_FRAME = 8 << 20  # bytes
 MAX_QUEUE = 4_096  # frames to one peer
@@ -42,7 +42,7 @@ class Link:
     """
 
     def __init__(
-        self, address: str, lost: Callable[[list[Message], str, str], None], identity: Identity | None = None
+        self, address: str, lost: Callable[[list[Message], str, str], None], identity: NodeIdentity | None = None
     ) -> None:
         self._address = address
         self._host, self._port = split_address(address)
@@ -51,6 +51,7 @@ class Link:
         self._queue: deque[_Queued] = deque()
         self._bytes = 0
         self._writer: asyncio.StreamWriter | None = None
+        self._secured: Secured | None = None
         self._task: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -93,10 +94,11 @@ class Link:
         reader, writer = await asyncio.wait_for(opened, CONNECT_S)
         if self._identity is not None:
             try:
-                await self._identity.connect(writer, self._address, SEND_S)
+                self._secured = await self._identity.connect(writer, self._address, SEND_S)
             except BaseException:
                 writer.transport.abort()
                 raise
+            reader, writer = self._secured.reader, self._secured.writer
         self._writer = writer
         self._watching = asyncio.get_running_loop().create_task(_watch(reader, writer))
 
@@ -122,7 +124,10 @@ async def _watch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def split_address(address: str) -> tuple[str, int]:
+    """The host and the port of an address; an IPv6 address may be in brackets."""
     host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     if not _HOST.fullmatch(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
         raise TidingsError(f"{address[:300]!r} is no address; write host:port")
     return host, int(port)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tidings.errors import TidingsError
 from tidings.systems.protocols.link import LENGTH, MAX_FRAME, Drops
 from tidings.systems.protocols.message_codec import MessageError
-from tidings.systems.protocols.network_secret import Identity, StrangerError
+from tidings.systems.protocols.network_secret import NodeIdentity, Secured, StrangerError
 
 MAX_CONNECTIONS = 512  # of peers
 MAX_UNPROVEN = 64  # connections of those that have not proved the secret yet
@@ -35,7 +35,7 @@ class Peer(NamedTuple):
 class Listener:
     """Reads frames from all connections, and hands each with its peer to `on_frame`."""
 
-    def __init__(self, on_frame: Callable[[Peer, bytes], None], drops: Drops, identity: Identity | None) -> None:
+    def __init__(self, on_frame: Callable[[Peer, bytes], None], drops: Drops, identity: NodeIdentity | None) -> None:
         self._on_frame = on_frame
         self._drops = drops
         self._identity = identity
@@ -63,10 +63,11 @@ class Listener:
         host, port = (writer.get_extra_info("peername") or ("?", "?"))[:2]
         shown = f"{host}:{port}"
         try:
-            address = None if self._identity is None else await self._prove(self._identity, writer, host)
-            self._make_room()
-            self._connections[writer] = None
-            await self._read(Peer(shown, address), reader, writer)
+            if self._identity is None:
+                await self._read(Peer(shown, None), reader, writer)
+            else:
+                secured = await self._prove(self._identity, writer, host)
+                await self._read(Peer(shown, secured.address), secured.reader, secured.writer)
         except StrangerError as error:
             self._drops.note("stranger", f"{shown} is cut off: {error}")
         except TidingsError as error:
@@ -76,10 +77,9 @@ class Listener:
         except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
             return  # the peer is gone, or the node: asyncio would log what it cancels itself
         finally:
-            self._connections.pop(writer, None)
             writer.transport.abort()
 
-    async def _prove(self, identity: Identity, writer: asyncio.StreamWriter, host: str) -> str:
+    async def _prove(self, identity: NodeIdentity, writer: asyncio.StreamWriter, host: str) -> Secured:
         if len(self._unproven) >= MAX_UNPROVEN:
             self._cut_off_unproven()
         self._unproven[writer] = host
@@ -93,13 +93,19 @@ class Listener:
             self._unproven.pop(writer, None)
 
     async def _read(self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(FRAME_S):
-            first = await reader.readexactly(1)
-        while not self._closed:
-            self._on_frame(peer, await self._read_frame(reader, first))
-            if writer in self._connections:  # else it was closed for others
-                self._connections[writer] = self._connections.pop(writer)
-            first = await reader.readexactly(1)
+        self._make_room()
+        self._connections[writer] = None
+        try:
+            async with asyncio.timeout(FRAME_S):
+                first = await reader.readexactly(1)
+            while not self._closed:
+                self._on_frame(peer, await self._read_frame(reader, first))
+                if writer in self._connections:  # else it was closed for others
+                    self._connections[writer] = self._connections.pop(writer)
+                first = await reader.readexactly(1)
+        finally:
+            self._connections.pop(writer, None)
+            writer.transport.abort()
 
     async def _read_frame(self, reader: asyncio.StreamReader, first: bytes) -> bytes:
         async with asyncio.timeout(FRAME_S):

@@ -22,7 +22,7 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidings.errors import TidingsError
 from tidings.extras import require
@@ -60,7 +60,16 @@ def read_secret(path: Path) -> bytes:
     return secret
 
 
-class Identity:
+class Secured(NamedTuple):
+    """A connection whose two sides have proved who they are, with the streams over TLS."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    address: str  # of the peer
+    opened: asyncio.StreamWriter  # the streams beneath, which close the connection when they are forgotten
+
+
+class NodeIdentity:
     """Who a node is: its address, with a certificate that only those who have the secret can issue."""
 
     def __init__(self, secret: bytes, address: str) -> None:
@@ -70,35 +79,46 @@ class Identity:
         self._accepting = _context(ssl.PROTOCOL_TLS_SERVER, issued)
         self._connecting = _context(ssl.PROTOCOL_TLS_CLIENT, issued)
 
-    async def accept(self, writer: asyncio.StreamWriter, within_s: float) -> str:
-        """Start TLS on a connection that a peer has opened. Returns its address; raises StrangerError.
+    async def accept(self, opened: asyncio.StreamWriter, within_s: float) -> Secured:
+        """Start TLS on a connection that a peer has opened, and that nothing was read of; raises StrangerError."""
+        return await _secured(opened, self._accepting, within_s, server_side=True)
 
-        Nothing may have been read of the connection.
-        """
-        return await _proven(writer, self._accepting, within_s)
-
-    async def connect(self, writer: asyncio.StreamWriter, address: str, within_s: float) -> None:
+    async def connect(self, opened: asyncio.StreamWriter, address: str, within_s: float) -> Secured:
         """Start TLS on a connection to the node at an address; raises StrangerError."""
-        proven = await _proven(writer, self._connecting, within_s)
-        if proven != address:
-            raise StrangerError(f"the node there is {proven}; name it so")
+        secured = await _secured(opened, self._connecting, within_s, server_side=False)
+        if secured.address != address:
+            secured.writer.transport.abort()
+            raise StrangerError(f"the node there is {secured.address}; use that address")
+        return secured
 
 
-async def _proven(writer: asyncio.StreamWriter, context: ssl.SSLContext, within_s: float) -> str:
+async def _secured(
+    opened: asyncio.StreamWriter, context: ssl.SSLContext, within_s: float, *, server_side: bool
+) -> Secured:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
     try:
-        await writer.start_tls(context, ssl_handshake_timeout=within_s)
+        async with asyncio.timeout(within_s):
+            transport = await loop.start_tls(opened.transport, protocol, context, server_side=server_side)
     except ssl.SSLCertVerificationError:
         raise StrangerError("it has another secret") from None
     except ssl.SSLError as error:
         raise StrangerError(_reason(error)) from None
-    except ConnectionAbortedError:
+    except TimeoutError:
         raise StrangerError(f"it has not proved in {within_s:g} s that it has the secret") from None
-    # A connection that is closed in the middle of a handshake looks as if it had been completed, but for this.
-    certificate = writer.get_extra_info("peercert") or {}
+    if transport is None:
+        raise ConnectionResetError("the connection was closed before the handshake was complete")
+    protocol.connection_made(transport)
+    address = _address_in(transport.get_extra_info("peercert") or {})
+    return Secured(reader, asyncio.StreamWriter(transport, protocol, reader, loop), address, opened)
+
+
+def _address_in(certificate: dict[str, Any]) -> str:
     for kind, name in certificate.get("subjectAltName", ()):
         if kind == "URI" and name.startswith(SCHEME):
             return str(name.removeprefix(SCHEME))
-    raise ConnectionResetError("the connection was closed before the handshake was complete")
+    raise StrangerError("its certificate is not of a node")
 
 
 def _reason(error: ssl.SSLError) -> str:

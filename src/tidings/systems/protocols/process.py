@@ -62,7 +62,7 @@ from tidings.systems.protocols.link import (
 from tidings.systems.protocols.listener import Listener, Peer
 from tidings.systems.protocols.many_domains import DomainsNode
 from tidings.systems.protocols.message_codec import Codec, MessageError, plain, read_json
-from tidings.systems.protocols.network_secret import Identity
+from tidings.systems.protocols.network_secret import NodeIdentity
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 
 POLLED = 100  # events that one request asks for, where it does not say
@@ -87,7 +87,7 @@ class NodeProcess:
         *,
         pace: float = 1.0,
         host_of: Callable[[Id], Id] = lambda id: id,
-        identity: Identity | None = None,
+        identity: NodeIdentity | None = None,
     ) -> None:
         self.node = node
         self.address = address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidings.systems.overlay import Bug
+from tidings.systems.overlay import CALM, Bug, muted
 from tidings.systems.protocols.effects import Effects, Event, Message
 from tidings.systems.sonnet.messages import Packet
 from tidings.systems.sonnet.node import SonnetNode
@@ -60,4 +60,5 @@ def bugs(variant: str) -> Mapping[str, Bug]:
         "placeholders": Bug(LeavesGroupsEmpty, "Linked", {"churn": 0.2}),
         "links": Bug(KeepsRowsToItself, "Linked", {"churn": 0.2}),
         "down": Bug(SendsDownAgain, "OnceTold", {"churn": 0.2, "subscriptions": 24}),
+        "mute": Bug(muted(SonnetNode), "Complete", CALM),
     }
