@@ -14,7 +14,7 @@ load 0.14 (P2P 0.82); a crash without effect after 17.5 s; 2.9 KB and 20 bytes a
 of a subscription in a dimension. It is stored by every segment that it overlaps, six here, so that full replication,
 67 times slower there, is about 11 times slower.
 
-    python -m benchmarks.bluedove [--quick]
+    python -m benchmarks.bluedove [--quick] [PART …]
 """
 
 from __future__ import annotations
@@ -272,30 +272,35 @@ WAYS: dict[str, Setup] = {
     "P2P": Setup(dimensions=1),
     "full replication": Setup(replicated=True),
 }
+UPKEEP, CONVICTION = "upkeep", "conviction"
 GUESSES = {"P2P": 60.0, "full replication": 20.0, "random": 70.0}
 
 
-def run(ways: Sequence[str], *, seeds: int) -> Iterator[dict[str, Any]]:
-    for way in ways:
-        setup = WAYS[way]
-        rate = saturation_rate(setup, guess=GUESSES.get(way, 220.0))
-        yield {"what": way, "events_per_second": round(rate, 1), "load": round(load_deviation(setup, rate), 2)}
-    for subscriptions in (200, 40_000) if seeds >= 100 else (200,):
-        found = upkeep(Setup(subscriptions=subscriptions))
-        what = f"upkeep, {subscriptions:,} subscriptions"
-        yield {"what": what, "bytes_per_second": found.total(), "kinds": dict(found.most_common())}
-    times = [convictions(Setup(subscriptions=0, matchers=18, seed=seed)) for seed in range(seeds)]
-    first, last = (round(mean(column), 1) for column in zip(*times, strict=True))
-    yield {"what": "conviction", "first_s": first, "last_s": last, "seeds": seeds}
+def measured(part: str, *, quick: bool) -> dict[str, Any]:
+    """Returns the row of a way to forward, of the upkeep, or of convictions."""
+    if part == UPKEEP:
+        setup = Setup(subscriptions=200 if quick else 40_000)
+        found = upkeep(setup)
+        kinds = dict(found.most_common())
+        return {"subscriptions": setup.subscriptions, "bytes_per_second": found.total(), "kinds": kinds}
+    if part == CONVICTION:
+        seeds = 10 if quick else 100
+        times = [convictions(Setup(subscriptions=0, matchers=18, seed=seed)) for seed in range(seeds)]
+        first, last = (round(mean(column), 1) for column in zip(*times, strict=True))
+        return {"first_s": first, "last_s": last, "seeds": seeds}
+    rate = saturation_rate(WAYS[part], guess=GUESSES.get(part, 220.0))
+    return {"events_per_second": round(rate, 1), "load": round(load_deviation(WAYS[part], rate), 2)}
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bluedove", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer seeds, and nothing is written")
-    parser.add_argument("ways", nargs="*", default=list(WAYS), help="of " + ", ".join(WAYS))
+    parts = [*WAYS, UPKEEP, CONVICTION]
+    parser.add_argument("--quick", action="store_true", help="fewer seeds and subscriptions, and nothing is written")
+    parser.add_argument("parts", nargs="*", default=parts, choices=parts, metavar="PART", help=f"of {', '.join(parts)}")
     given = parser.parse_args(arguments)
     rows = []
-    for row in run(given.ways, seeds=10 if given.quick else 100):
+    for part in given.parts:
+        row = {"what": part} | measured(part, quick=given.quick)
         rows.append(row)
         print(", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     if not given.quick:
