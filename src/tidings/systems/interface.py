@@ -12,8 +12,8 @@ is found once and nothing has to be removed. Where the View `CountsLists`, every
 in a number of lists instead, and matches the events that visit as many of the keys at which it is held.
 
 A *key* is a channel and a position in one integer. A channel is an attribute's list, an index, a dimension: an event
-has at most one key in it, unless what is held there is held at one key in all. Where a position is held is the View's
-to say: an owner for each key, or EVERYWHERE for what is consulted wherever the event is.
+has at most one key in it, or its keys there lead to one copy of any subscription that it satisfies. Where a position is
+held is the View's to say: an owner for each key, or EVERYWHERE for what is consulted wherever the event is.
 
 Most systems run as a network of nodes as well: `tidings.systems.overlay`.
 """

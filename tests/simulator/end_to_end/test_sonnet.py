@@ -19,9 +19,10 @@ from tidings.simulator.trace import Followed
 from tidings.simulator.world import Network, World
 from tidings.systems.overlay import Violation
 from tidings.systems.sonnet.laws import FORGOTTEN_MS, MOVED_MS, laws
-from tidings.systems.sonnet.node import SonnetNode, seat_at_rest
+from tidings.systems.sonnet.node import SonnetNode
 from tidings.systems.sonnet.packet_path import PacketPath
 from tidings.systems.sonnet.paths import Paths
+from tidings.systems.sonnet.seating import seat_at_rest
 
 
 @pytest.mark.parametrize("system", ["sonnet", "sonnet-hashes"])
