@@ -37,6 +37,10 @@ GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 30.0, 90.0, 120.0
 FOREIGN = 409  # a status that says that something else is there
 
 
+class FullError(Exception):
+    """A tenant has as many domains with a placement of their own as it may have."""
+
+
 class Sender(Publisher):
     """Publishes to one domain what it is given to, in order."""
 
@@ -177,15 +181,22 @@ class World(Run):
 
     def _do_put(self, action: Action) -> None:
         tenant, domain = action["tenant"], action["domain"]
-        self._patiently(lambda: self._put(tenant, domain, attributes_of(action["shape"])))
+        form = {"attributes": attributes_of(action["shape"])}
+        named = {"placement": action["placement"]} if "placement" in action else {}
+        try:
+            self._patiently(lambda: self._put(tenant, domain, form | named))
+        except FullError:  # so many domains may name one
+            self._patiently(lambda: self._put(tenant, domain, form))
         self._domains.add((tenant, domain))
 
-    def _put(self, tenant: str, domain: str, attributes: list[dict[str, str]]) -> None:
+    def _put(self, tenant: str, domain: str, form: dict[str, Any]) -> None:
         """By hand: the client would refuse to read a domain that the service should not have taken."""
         try:
-            answer = self.http(tenant).put(f"/v1/domains/{domain}", json={"attributes": attributes})
+            answer = self.http(tenant).put(f"/v1/domains/{domain}", json=form)
         except httpx2.HTTPError as error:
             raise UnreachableError(self.served.url, str(error), sent=True) from None
+        if answer.status_code == 429 and answer.json().get("limit") == "placements":
+            raise FullError
         if answer.status_code not in (200, 201):
             raise ServiceError(answer.status_code, answer.text[:300])
 

@@ -16,7 +16,7 @@ from tidings.systems.geometry.line_positions import LineCells
 from tidings.systems.geometry.node_ring import Arc, Ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.bugs import CountsEverything
-from tidings.systems.opchord.list_keeper import OPChordSettings
+from tidings.systems.opchord.list_holder import OPChordSettings
 from tidings.systems.opchord.lists import Conjunction, Lists
 from tidings.systems.opchord.messages import Collected
 from tidings.systems.opchord.node import OPChordNode
