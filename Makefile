@@ -82,6 +82,8 @@ bench-placements: $(STAMP) ## every placement on two executors, beside SQL, and 
 
 bench-xml: $(STAMP) ## paths over XML, beside lxml
 	$(BIN)/python -m benchmarks.xml
+	$(BIN)/python -m benchmarks.xml --divided
+	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.figures
 
 bench-bluedove: $(STAMP) ## BlueDove's policies, beside P2P and full replication, in the simulator
