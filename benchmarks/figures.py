@@ -270,7 +270,7 @@ def of_xml() -> str:
             f"{row['build_cpu_s']:.0f} s",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    divided = [row for row in result["rows"] if "sonnet_partitions" in row]
+    divided = _result("xml_placement")["rows"]
     if divided:
         lines += [
             "",

@@ -10,6 +10,7 @@ share of the paths it meets there. Expected: three partitions at most; with each
 nearly everywhere, as one does that matches half of all paths.
 
     python -m benchmarks.xml [--quick] [--queries 100000 1000000]
+    python -m benchmarks.xml --divided
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ REPEATS = 5
 PEER_DOCUMENTS = 3  # lxml takes the better part of a second for one
 CHECKED = 20_000  # paths that are compared with lxml, pair by pair
 PARTITIONS = 8
+DIVIDED = 100_000  # paths that the placement divides
 SAMPLE = 10_000  # paths by which they are divided
 
 
@@ -47,10 +49,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.xml", description=__doc__)
     parser.add_argument("--queries", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--workloads", nargs="*", default=list(XML_WORKLOADS))
+    parser.add_argument("--divided", action="store_true", help="only what the placement makes of 100,000 paths")
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of the paths, a hundred documents, nothing written"
     )
     options = parser.parse_args(arguments)
+    if options.divided:
+        return _divide(options.workloads)
     rows: list[dict[str, Any]] = []
     for name in options.workloads:
         for queries in options.queries:
@@ -110,8 +115,20 @@ def measure(name: str, queries: int, documents: int) -> dict[str, Any]:
     if theirs:
         peer = 1 / statistics.median(theirs)
         row |= {"lxml_documents_per_core_second": round(peer, 3), "times_lxml": round(rate / peer)}
-        row |= divided(workload.queries, column)
     return row
+
+
+def _divide(workloads: list[str]) -> int:
+    """Seeds are fixed, so that neither the machine nor its load matters: a file of its own, measured by itself."""
+    rows: list[dict[str, Any]] = []
+    for name in workloads:
+        workload = XML_WORKLOADS[name](queries=DIVIDED, documents=DOCUMENTS[DIVIDED])
+        column = pa.array([document.decode() for document in workload.documents])
+        rows.append({"workload": name, "queries": DIVIDED} | divided(workload.queries, column))
+        print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+    question = "How does the placement `sonnet` divide paths, and how many partitions does a document visit?"
+    print(f"written to {write('xml_placement', question, rows, same=('workload', 'queries'))}")
+    return 0
 
 
 def divided(queries: list[str], documents: Any) -> dict[str, Any]:

@@ -32,10 +32,10 @@ def test_what_is_delivered_after_churn_is_what_the_matcher_finds(system: str) ->
     assert outcome.violation is None, outcome.plan.command
     queries = {
         name: known.text
-        for name, known in run.interested.items()
+        for name, known in run.judge.interested.items()
         if known.until_ms is None and known.node in run.world.nodes
     }
-    probes = {id: json.loads(body) for id, (_, body, probe, _) in run.published.items() if probe}
+    probes = {id: json.loads(one.body) for id, one in run.judge.published.items() if one.is_probe}
     names = list(probes)
     pairs = Matcher(queries, dialect="xpath").match(list(probes.values())).pairs()
     matched = {(names[number], str(id)) for number, id in pairs}

@@ -93,7 +93,10 @@ class Header:
 
     @cached_property
     def columns(self) -> DigestColumns:
-        return digest_columns(self.entries, self.variant)
+        """Those of the entries, by order: so those that begin alike are together, whatever the length."""
+        contents, orders, lengths, truncated = digest_columns(self.entries, self.variant)
+        order = np.argsort(orders)
+        return DigestColumns(contents[order], orders[order], lengths[order], truncated[order])
 
     @cached_property
     def digests(self) -> tuple[Digest, ...]:
@@ -138,12 +141,19 @@ def admits(header: Header, query: Digest) -> bool:
     return any(query.starts(entry) and not query.content & ~(anywhere | entry.content) for entry in header.digests)
 
 
+class Runs(NamedTuple):
+    """Runs of digests that are alike in length and order."""
+
+    starts: npt.NDArray[np.int64]  # where each begins, and the last one ends
+    of_length: npt.NDArray[np.int64]  # the first run of each length, and how many there are
+
+
 @dataclass(frozen=True, eq=False)
 class QueryTable:
     """Queries by their digests, for all of them to be compared with a header at once."""
 
     digests: DigestColumns  # distinct ones, by length and order
-    runs: npt.NDArray[np.int64]  # where those of one length and order begin, and the last ones end
+    runs: Runs
     places: npt.NDArray[np.int64]  # of each query's digest
     variant: Ordering
 
@@ -168,27 +178,57 @@ def query_table(digests: Sequence[int], variant: Ordering) -> QueryTable:
     contents, orders, lengths, truncated = columns
     sorted_ = DigestColumns(contents[order], orders[order], lengths[order], truncated[order])
     same = (np.diff(sorted_.orders) == 0) & (np.diff(sorted_.lengths) == 0)
-    runs = np.concatenate([[0], np.flatnonzero(~same) + 1, [len(order)]]) if len(order) else np.zeros(1, np.int64)
-    return QueryTable(sorted_, runs.astype(np.int64), rank[places.reshape(-1)], variant)
+    starts = np.concatenate([[0] * bool(len(order)), np.flatnonzero(~same) + 1, [len(order)]]).astype(np.int64)
+    of_length = np.searchsorted(sorted_.lengths[starts[:-1]], np.arange(MAX_TOKENS + 2)).astype(np.int64)
+    return QueryTable(sorted_, Runs(starts, of_length), rank[places.reshape(-1)], variant)
 
 
 @kernel
-def _admit(entries: Any, mask: Any, queries: Any, runs: Any, prefix_masks: Any, scratch: Any, found: Any) -> None:
+def _admit(entries: Any, mask: Any, queries: Any, runs: Runs, prefix_masks: Any, scratch: Any, found: Any) -> None:
     """Marks the queries that some entry admits. `scratch` takes the content of the entries that begin alike."""
-    for run in range(len(runs) - 1):
-        first = runs[run]
-        length, order = queries.lengths[first], queries.orders[first]
-        prefix = prefix_masks[length]
-        alike = 0
-        for entry in range(len(entries.contents)):
-            if entries.lengths[entry] >= length and entries.orders[entry] & prefix == order:
-                scratch[alike] = entries.contents[entry]
-                alike += 1
-        for query in range(first, runs[run + 1]):
-            asked = queries.contents[query]
-            if queries.truncated[query]:
-                asked &= ~mask
-            for entry in range(alike):
-                if asked & ~scratch[entry] == 0:
-                    found[query] = True
-                    break
+    count = len(entries.contents)
+    for length in range(len(runs.of_length) - 1):
+        low, high = runs.of_length[length], runs.of_length[length + 1]
+        prefix_mask = prefix_masks[length]
+        entry = 0
+        while entry < count and low < high:
+            order = entries.orders[entry] & prefix_mask
+            alike = 0
+            while entry < count and entries.orders[entry] & prefix_mask == order:
+                if entries.lengths[entry] >= length:
+                    scratch[alike] = entries.contents[entry]
+                    alike += 1
+                entry += 1
+            run = _run_of(order, queries.orders, runs.starts, low, high) if alike else high
+            if run < high:
+                _admit_run(scratch[:alike], mask, queries, runs.starts[run], runs.starts[run + 1], found)
+
+
+@kernel
+def _run_of(order: Any, orders: Any, starts: Any, low: Any, high: Any) -> Any:
+    """The run of this order, of those from `low` to `high`; `high` if there is none."""
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if orders[starts[middle]] < order:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and orders[starts[low]] == order else end
+
+
+@kernel
+def _admit_run(contents: Any, mask: Any, queries: Any, first: Any, last: Any, found: Any) -> None:
+    together = contents[0]
+    for content in contents:
+        together |= content
+    for query in range(first, last):
+        asked = queries.contents[query]
+        if queries.truncated[query]:
+            asked &= ~mask
+        if asked & ~together != 0:
+            continue  # as most do not match
+        for content in contents:
+            if asked & ~content == 0:
+                found[query] = True
+                break
