@@ -141,6 +141,26 @@ class CombinesViews(Protocol):
         ...
 
 
+Counts: TypeAlias = Mapping[int, tuple[int, int, int]]  # by shard: events looked up, candidates, nanoseconds
+
+
+@runtime_checkable
+class Elastic(Protocol):
+    """A View that follows executors and load by dividing and merging what it has, without being made again."""
+
+    def measured(self, counts: Counts, seconds: float) -> View:
+        """Returns the View with the load that tasks counted in so many seconds."""
+        ...
+
+    def resized(self, partitions: int, filters: FilterTable, *, scale: float = 1.0) -> View:
+        """Returns the View for so many partitions; `filters` are a sample, of which `scale` times as many are held."""
+        ...
+
+    def relieved(self, filters: FilterTable, *, scale: float = 1.0) -> View:
+        """Returns the View with one more partition if one of them is measured to be saturated; else itself."""
+        ...
+
+
 AnyView: TypeAlias = View
 
 
@@ -164,6 +184,7 @@ class Placement(Protocol):
 Ability = Literal[
     "log",  # a node keeps what it has published over a crash, so that no event is lost
     "queue",  # a node can keep notifications until they are polled
+    "growth",  # nodes ask for another one when they are saturated
     "path",  # the path of one event through the network can be shown
 ]
 

@@ -287,7 +287,7 @@ def quiet_domain(draw: random.Random, names: Names) -> Iterator[Step]:
     tenant, domain = draw.choice(TENANTS), names.domain()
     yield 0.0, put(tenant, domain, "stock")
     yield 0.1, subscribe(tenant, domain, names.subscription(), {"text": "TRUE", "predicate": ["true"]}, "pull")
-    yield draw.uniform(6.0, 15.0), {"do": "restart"}
+    yield draw.uniform(6.0, 15.0), {"do": "restart", "when_quiet": f"{tenant}.{domain}"}
     yield 1.0, publish(names, tenant, domain, "stock", count=3)
 
 

@@ -33,6 +33,7 @@ STEADY = "steady"  # the tenant who behaves, and must not notice what others do
 PUBLISH_SECONDS = 30.0  # that a request is tried again for, where the service is busy or down
 LAST_SECONDS = 180.0  # the same for the last event of a domain: what waits before it has to be matched first
 START_SECONDS = LAST_RESORT_SECONDS
+FIRST_BATCH_SECONDS = 60.0
 GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 30.0, 90.0, 120.0
 FOREIGN = 409  # a status that says that something else is there
 
@@ -352,11 +353,19 @@ class World(Run):
         self.broken.append(Fault(name, began, now(), bound_seconds, tenant=STEADY))
 
     def _do_restart(self, action: Action) -> None:
+        if "when_quiet" in action:
+            self._await_first_batch(action["when_quiet"])
         with self._breaking("stopped and started", RESTART_BOUND):
             status = self.served.stop() if self.served.runs else 0
             if status != 0:
                 self.notes.append(f"SIGTERM ended the service with status {status}")
             self._start()
+
+    def _await_first_batch(self, key: str) -> None:
+        """Until a stream that the domain has for itself has done its first batch, in which there may be no event."""
+        query, until = self.served.data / "domains" / key / "query", now() + FIRST_BATCH_SECONDS
+        while query.exists() and not any(query.glob("commits/[0-9]*")) and now() < until:
+            time.sleep(PAUSE_SECONDS)
 
     def _do_kill_all(self, action: Action) -> None:
         with self._breaking("everything killed", RESTART_BOUND):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from tests.systems.end_to_end.test_hostile_peers import AT, ID, PEER, Peered, cut_off, frame, send
@@ -47,7 +49,7 @@ class Relay:
 
 
 async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: bytearray) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, asyncio.CancelledError):
         while data := await reader.read(CHUNK):
             seen += data
             writer.write(data)
@@ -66,7 +68,7 @@ class Silent(Relay):
     """Takes connections, and says nothing."""
 
     async def turn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             await reader.read()
         writer.transport.abort()
 
@@ -98,9 +100,11 @@ class InTheMiddle(Relay):
 
 
 def with_member(play: Callable[[Peered], Awaitable[None]]) -> None:
-    """Plays with a node that has the secret, which works as before when it is over."""
+    """Plays with a node that has the secret, which works as before when it is over, and has let nothing fail."""
+    failed: list[dict[str, Any]] = []
 
     async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
         node = Peered()
         await node.open(SYSTEM, None, secret=SECRET)
         try:
@@ -108,8 +112,10 @@ def with_member(play: Callable[[Peered], Awaitable[None]]) -> None:
             await node.delivers()
         finally:
             await node.close()
+        gc.collect()  # a task that has failed says so when it is forgotten
 
     asyncio.run(run())
+    assert failed == []
 
 
 def knock(node: Peered, address: str) -> None:

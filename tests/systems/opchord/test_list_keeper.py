@@ -17,6 +17,7 @@ from tidings.systems.geometry.node_ring import Arc, Ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.lists import Lists
 from tidings.systems.opchord.messages import Store
+from tidings.systems.opchord.node import REFRESH
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Effects, Event, Send
 from tidings.systems.protocols.ring import Route
@@ -156,6 +157,30 @@ def test_with_few_values_only_the_nodes_of_values_hold_a_range_and_their_copies(
     ids = sorted(ring.world.nodes)
     for id in owning:  # whoever owns a value next has a copy
         assert ring.node(ids[(ids.index(id) + 1) % len(ids)]).entries
+
+
+@pytest.mark.parametrize("repeats", [0, 2])
+def test_a_walk_over_nodes_without_a_value_leaves_them_their_copies(repeats: int) -> None:
+    ring = ringed(100, lists(10), copies=2, jump=1e9)
+    owner = next(iter(ring.world.nodes))
+    ring.subscribe(owner, "s", "a >= 2 AND a < 9", 3_000)
+    for _ in range(repeats):
+        ring.world.do(owner, ring.node(owner).on_timer(REFRESH, ring.world.now_ms))
+        ring.world.run(ring.world.now_ms + 3_000)
+    ids = sorted(ring.world.nodes)
+    for id in owners(ring, range(2, 9)):
+        assert all(ring.node(ids[(ids.index(id) + next) % len(ids)]).entries for next in (0, 1, 2))
+
+
+def test_a_copy_of_a_new_version_stays_where_the_old_one_is_forgotten() -> None:
+    ring = ringed(100, lists(10), copies=2, jump=1e9)
+    owner = next(iter(ring.world.nodes))
+    ring.subscribe(owner, "s", "a >= 2 AND a < 6", 3_000)
+    ring.subscribe(owner, "s", "a >= 3 AND a < 9", 3_000)
+    ids = sorted(ring.world.nodes)
+    for id in owners(ring, range(6, 9)):
+        assert all(ring.node(ids[(ids.index(id) + next) % len(ids)]).entries for next in (0, 1, 2))
+    assert not any(ring.node(id).entries for id in owners(ring, [2]))
 
 
 def test_a_node_that_is_on_the_walk_is_sent_no_copy() -> None:

@@ -47,6 +47,7 @@ def compile(
     memory: int | str | None = None,
     dimensions: list[str] | None = None,
     segments: int | None = None,
+    policy: str | None = None,
 ) -> Index:
     """Compile a table of subscriptions, with the columns id, filter and where wanted domain, into an index.
 
@@ -58,12 +59,15 @@ def compile(
     `placement` is the name of one of `tidings.systems`, or "auto": what the planner finds cheapest, of
     one placement or several. For "auto", `memory` is what an executor has for its part of the index (as
     2g), by default what Spark is configured with; `sample` are typical events, in a DataFrame or Arrow
-    table, which improve the estimates. `dimensions` and `segments` are of bluedove, and by default chosen
-    by what the filters ask.
+    table, which improve the estimates. `dimensions`, `segments` and `policy` are of bluedove, and by default chosen
+    by what the filters ask; the policies are those of `tidings.systems.bluedove.forwarding`.
     """
     checked_name(placement)
     options = PlacementOptions(
-        None if memory is None else parse_bytes(memory), None if dimensions is None else tuple(dimensions), segments
+        None if memory is None else parse_bytes(memory),
+        None if dimensions is None else tuple(dimensions),
+        segments,
+        policy,
     )
     index = Index(subscriptions, directory, options, sample=sample)
     if domain is not None:

@@ -40,6 +40,7 @@ class PlacementOptions:
     memory: int | None = None  # bytes that an executor has for its part of the index
     dimensions: tuple[str, ...] | None = None
     segments: int | None = None
+    policy: str | None = None  # by which an event's candidate is chosen
 
     def of(self, placement: str) -> dict[str, Any]:
         """What of it concerns a placement."""

@@ -41,7 +41,7 @@ from tidings.pipeline.sinks.stream_sinks import Sink, StoreSink, as_sink
 from tidings.pipeline.sources.stream_sources import REJECTED, VERSION, LogEvents, Source, as_source
 from tidings.pipeline.steps.counted_stream import match_by_lists
 from tidings.pipeline.steps.index_version import NOTHING, Aside, PinnedVersions
-from tidings.pipeline.steps.match_metrics import Measures
+from tidings.pipeline.steps.match_metrics import Counts, Measures
 from tidings.pipeline.steps.match_step import pairs
 from tidings.pipeline.steps.match_tasks import MatchTask, match_rows, match_visits
 from tidings.pipeline.steps.route_step import RouteTask, routed_to_each
@@ -205,6 +205,11 @@ class Stream:
         """Look for a new version at once, after one was published; returns the one in use."""
         self._feed.look()
         return self._feed.current
+
+    @property
+    def counts(self) -> Counts:
+        """What tasks have counted, by shard."""
+        return self._measures.counts
 
     @property
     def is_running(self) -> bool:

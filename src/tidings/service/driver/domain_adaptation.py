@@ -35,13 +35,14 @@ from tidings.pipeline.build.placement_choice import (
 )
 from tidings.pipeline.sinks.mailbox_groups import Regrouping, SimilarGroups, regroup
 from tidings.pipeline.sources.log_source import read_log
+from tidings.pipeline.steps.match_metrics import counts_since
 from tidings.pipeline.streams.index_changes import Base, IndexSnapshot
 from tidings.pipeline.streams.view_change import Question, ViewDecision, decide, lay_out, made_for
 from tidings.service.data.data_directory import DomainFiles
 from tidings.service.driver.domain_index import DomainIndex
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import MAX_WAITING, Notifications
-from tidings.systems.interface import AUTO, REPLICATED, CountsLists, View
+from tidings.systems.interface import AUTO, REPLICATED, Counts, CountsLists, View
 from tidings.systems.planner.planner import Room
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class BatchCount:
 
     events: int = 0
     batches: int = 0
+    shards: Counts = field(default_factory=dict)  # what was counted in each, since the query began
+    at: float = field(default_factory=time.monotonic)
 
     def since(self, before: BatchCount) -> float:
         """Events in a micro-batch; 1 if there were too few batches to know."""
@@ -124,6 +127,7 @@ class Adapter:
         self._view: View | None = None  # in force
         self._made_for: int | None = None  # partitions that were asked for when it was made
         self._counted = BatchCount()  # at the last decision
+        self._measured: BatchCount | None = None  # when the View in force was first seen to be
         self._events_a_batch = 1.0
         self.changes = 0  # of the View, since the driver began
         self.groups = 0  # of mailboxes, as they were last made
@@ -188,6 +192,7 @@ class Adapter:
                 self._begin(self._group, index.snapshot(), self._events_a_batch)
             case Built() if index.adopt(found.base, found.layout):
                 self._view, self._made_for = found.view, made_for(found.layout)
+                self._measured = None
                 _log.info("%s: epoch %d is in force", self._files.key, found.view.epoch)
                 self.changes += 1
                 return True
@@ -206,12 +211,13 @@ class Adapter:
         has_events = count.events > self._counted.events
         if not has_events or not index.known or (len(index.known) < LEAST and not named):
             return  # nothing to adapt to, or nothing that could pay
+        counts, seconds = self._load(count)
         self._events_a_batch, self._counted = count.since(self._counted), count
         if self.placement == REPLICATED and self._view is None:
             self._begin(self._group, index.snapshot(), self._events_a_batch)
         else:
             epoch = index.version + 1  # versions only grow, over restarts too
-            given = self._view, self._made_for, self._events_a_batch, epoch, self.placement
+            given = self._view, self._made_for, self._events_a_batch, epoch, self.placement, counts, seconds
             self._begin(self._decided, index.snapshot(), *given)
 
     def _is_named_anew(self) -> bool:
@@ -225,6 +231,13 @@ class Adapter:
         self._next_try = time.monotonic() + min(EVERY_SECONDS, NAMED_SECONDS * 2**self._tries)
         self._tries += 1
         return True
+
+    def _load(self, count: BatchCount) -> tuple[Counts, float]:
+        """What tasks have counted under the View in force since the last decision, and in how many seconds."""
+        before, self._measured = self._measured, count
+        if before is None or self._view is None:
+            return {}, 1.0
+        return counts_since(count.shards, before.shards), max(count.at - before.at, 1e-3)
 
     def _begin(self, step: Callable[..., Any], *given: Any) -> None:
         self._under_way = self._adapting.pool.submit(self._run, step, *given)
@@ -244,12 +257,14 @@ class Adapter:
         events_a_batch: float,
         epoch: int,
         placement: str,
+        counts: Counts,
+        seconds: float,
     ) -> ViewDecision | None:
         events = self._history(snapshot)
         if events is None:
             return None
         size = snapshot.bytes or BYTES_A_SUBSCRIPTION
-        asked = Question(self._adapting.room(), events_a_batch, size, placement, epoch, made_for)
+        asked = Question(self._adapting.room(), events_a_batch, size, placement, epoch, made_for, counts, seconds)
         return decide(self._table(snapshot.rows), events, snapshot.domain, in_force, asked)
 
     def _build(self, base: Base, view: View, made_for: int) -> Built:

@@ -173,7 +173,8 @@ class DomainStream(StreamThread):
     def _after_look(self, running: Stream) -> None:
         running.take_up()
         events, _, _, batches = self._counts()
-        if self._adapter is not None and self._adapter.look(self._index, self._mailboxes, BatchCount(events, batches)):
+        count = BatchCount(events, batches, running.counts)
+        if self._adapter is not None and self._adapter.look(self._index, self._mailboxes, count):
             running.take_up()  # from its next micro-batch on; the one that runs keeps its version
             self._index.forget_views()
             self._is_routed_otherwise = self._routing != self._started_with

@@ -60,7 +60,10 @@ class ListHolder(ChordNode):
     # Entries
 
     def _take(self, store: Store, now_ms: int) -> Effects:
-        """Keep the entry, if its filter has a value here; else forget what was kept of its subscription."""
+        """Keep the entry, if its filter has a value here; else forget what was kept of its subscription before.
+
+        What is kept of this version is a copy then, for a node before this one.
+        """
         entry = store.entry
         key = (entry.subscription, entry.channel)
         known = self.entries.get(key)
@@ -69,7 +72,7 @@ class ListHolder(ChordNode):
         if store.remove:
             self._removed[key] = (entry.version, now_ms + self.options.refresh_ms)
         if store.remove or not self._has_value(entry):
-            if known is None:
+            if known is None or known.version == entry.version:
                 return []
             del self.entries[key]
             return [Send(id, Uncopy(entry)) for id in self._copy_holders()]
@@ -141,7 +144,7 @@ class ListHolder(ChordNode):
         key = (message.entry.subscription, message.entry.channel)
         self._removed.setdefault(key, (message.entry.version - 1, now_ms + self.options.refresh_ms))
         known = self.entries.get(key)
-        if known is not None and known.version <= message.entry.version and not self._is_mine(known):
+        if known is not None and known.version < message.entry.version and not self._is_mine(known):
             del self.entries[key]
         return []
 

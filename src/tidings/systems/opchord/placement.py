@@ -235,9 +235,9 @@ def adapt(
 ) -> View:
     """The order of every attribute that filters compare with constants.
 
-    By the empirical distribution; where `empirical` is False, or nothing is known of the values, by
-    the least, greatest value and precision that the domain declares. Of attributes with neither, texts are
-    hashed, and others have no list.
+    By the empirical distribution of events; where `empirical` is False, or no event is known, by the least,
+    greatest value and precision that the domain declares; where it does not, by the bounds of the filters. Of
+    attributes with neither, texts are hashed, and others have no list.
     """
     ring = ring or even_ring(partitions)
     found = {path: order_of(statistics, path, ring, empirical) for path in statistics.paths}
@@ -251,7 +251,7 @@ def order_of(statistics: Statistics, path: Path, ring: Ring, empirical: bool) ->
     start = hash_text(path_text(path)) >> (64 - ring.bits)  # s0(a) = hash(attribute's name)
     cells, known = cells_of(statistics.filters.domain, path), statistics.along(path)
     declared = cells is not None and cells.count is not None and cells.count < 1 << 48
-    if declared and not (empirical and known.is_known):
+    if declared and not (empirical and path in statistics.values and known.is_known):
         assert cells is not None
         assert cells.count is not None
         return Order(start, cells.count, cells=cells)

@@ -96,7 +96,7 @@ class Link:
             try:
                 self._secured = await self._identity.connect(writer, self._address, SEND_S)
             except BaseException:
-                writer.transport.abort()
+                cut_off(writer)
                 raise
             reader, writer = self._secured.reader, self._secured.writer
         self._writer = writer
@@ -112,8 +112,14 @@ class Link:
     def close(self) -> None:
         """Without waiting for what the peer has not read."""
         if self._writer is not None:
-            self._writer.transport.abort()
+            cut_off(self._writer)
             self._writer = None
+
+
+def cut_off(writer: asyncio.StreamWriter) -> None:
+    """End a connection at once, whatever is left to be sent."""
+    with contextlib.suppress(AttributeError):  # by asyncio, for one that was closed, and sent what was left since
+        writer.transport.abort()
 
 
 async def _watch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from tidings.errors import TidingsError
-from tidings.systems.protocols.link import LENGTH, MAX_FRAME, Drops
+from tidings.systems.protocols.link import LENGTH, MAX_FRAME, Drops, cut_off
 from tidings.systems.protocols.message_codec import MessageError
 from tidings.systems.protocols.network_secret import NodeIdentity, Secured, StrangerError
 
@@ -57,7 +57,7 @@ class Listener:
     def close(self) -> None:
         self._closed = True
         for writer in (*self._connections, *self._unproven):
-            writer.transport.abort()
+            cut_off(writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = (writer.get_extra_info("peername") or ("?", "?"))[:2]
@@ -77,7 +77,7 @@ class Listener:
         except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
             return  # the peer is gone, or the node: asyncio would log what it cancels itself
         finally:
-            writer.transport.abort()
+            cut_off(writer)
 
     async def _prove(self, identity: NodeIdentity, writer: asyncio.StreamWriter, host: str) -> Secured:
         if len(self._unproven) >= MAX_UNPROVEN:
@@ -105,7 +105,7 @@ class Listener:
                 first = await reader.readexactly(1)
         finally:
             self._connections.pop(writer, None)
-            writer.transport.abort()
+            cut_off(writer)
 
     async def _read_frame(self, reader: asyncio.StreamReader, first: bytes) -> bytes:
         async with asyncio.timeout(FRAME_S):
@@ -121,7 +121,7 @@ class Listener:
         while len(self._connections) >= MAX_CONNECTIONS:
             silent = next(iter(self._connections))
             del self._connections[silent]
-            silent.transport.abort()
+            cut_off(silent)
             self._drops.note("too many connections", f"{MAX_CONNECTIONS} are the most; the most silent one is cut off")
 
     def _cut_off_unproven(self) -> None:
@@ -129,7 +129,7 @@ class Listener:
         ((busiest, _),) = Counter(self._unproven.values()).most_common(1)
         oldest = next(writer for writer, host in self._unproven.items() if host == busiest)
         del self._unproven[oldest]
-        oldest.transport.abort()
+        cut_off(oldest)
         self._drops.note("too many strangers", f"{MAX_UNPROVEN} are the most; one of {busiest} is cut off")
 
 
