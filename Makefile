@@ -9,7 +9,7 @@ PYTHONS := python3.14 python3.13 python3.12 python3.11 python3 python
 USABLE  := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-placements bench-xml bench-sonnet faults torture fuzz simulate-long clean
+.PHONY: help setup run test test-long check format bench bench-service bench-spark bench-placements bench-xml bench-bluedove bench-sonnet faults torture fuzz simulate-long clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -82,7 +82,12 @@ bench-placements: $(STAMP) ## every placement on two executors, beside SQL, and 
 
 bench-xml: $(STAMP) ## paths over XML, beside lxml
 	$(BIN)/python -m benchmarks.xml
+	$(BIN)/python -m benchmarks.xml --divided
+	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.figures
+
+bench-bluedove: $(STAMP) ## BlueDove's policies, beside P2P and full replication, in the simulator
+	$(BIN)/python -m benchmarks.bluedove
 
 bench-sonnet: $(STAMP) ## Sonnet's overlay at 500 to 3,000 nodes, beside flooding and DHT multicast
 	$(BIN)/python -m benchmarks.sonnet

@@ -238,14 +238,15 @@ def of_sonnet() -> str:
     lines = [
         f"Seeds, documents and queries are fixed, so that the machine does not matter; {result['date']}.",
         "",
-        "| documents | hosts | way | messages a document | false, of what filters get "
+        "| documents | hosts | way | messages a document | repeats | false, of what filters get "
         "| false, of pairs that do not match | the most loaded host, by the mean |",
-        "|---|---:|---|---:|---:|---:|---:|",
+        "|---|---:|---|---:|---:|---:|---:|---:|",
     ]
     for row in sorted(rows, key=lambda row: (row["workload"], row["nodes"])):
         if row["nodes"] in ends:
             shares = f"{row['false_of_received']:.0%} | {row['false_of_not_matching']:.1%}"
-            counts = f"{row['messages_per_document']:,.0f} | {shares} | {row['load_most_by_mean']:,.0f}"
+            repeats = f"{row['repeats_per_document']:,.1f}" if "repeats_per_document" in row else "–"
+            counts = f"{row['messages_per_document']:,.0f} | {repeats} | {shares} | {row['load_most_by_mean']:,.0f}"
             lines.append(f"| {row['workload']} | {row['nodes']:,} | {row['way']} | {counts} |")
     return "\n".join(lines) + "\n"
 
@@ -269,7 +270,7 @@ def of_xml() -> str:
             f"{row['build_cpu_s']:.0f} s",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    divided = [row for row in result["rows"] if "sonnet_partitions" in row]
+    divided = _result("xml_placement")["rows"]
     if divided:
         lines += [
             "",

@@ -7,6 +7,7 @@ subscription, and whatever its host does for others is its load as well. Measure
     false positives   packets that a subscription's filter was given for nothing: as a share of all that it was given,
                       and of the pairs of document and subscription that do not match
     messages          that carry a document, from its publisher to the last who gets it
+    repeats           of a document that was not confirmed in time, counted apart
     load              packets that a host sent: the most in units of the mean, and the deviation in units of the mean
 
 for Sonnet with the paper's ranks and with hashes, with every packet entering at one 0-node, and under a load that nodes
@@ -41,10 +42,13 @@ from tidings.systems.protocols.pastry import PastrySettings
 from tidings.systems.protocols.ring import ChordSettings
 from tidings.systems.protocols.ring_ids import hashed
 from tidings.systems.protocols.scribe import ScribeSettings, Spread
-from tidings.systems.sonnet.node import SonnetNode, seat_at_rest
-from tidings.systems.sonnet.path_digest import MAX_TOKENS, Ordering, digest_of, document_paths, to_bits
+from tidings.systems.sonnet.document_header import document_paths
+from tidings.systems.sonnet.node import SonnetNode
+from tidings.systems.sonnet.path_digest import MAX_TOKENS, Ordering, digest_of, to_bits
 from tidings.systems.sonnet.paths import RING_BITS, Paths
-from tidings.systems.sonnet.virtual_node import SonnetSettings
+from tidings.systems.sonnet.placement import network_view
+from tidings.systems.sonnet.seating import seat_at_rest
+from tidings.systems.sonnet.sonnet_settings import SonnetSettings
 from tidings.testing.real_data import DataMissing
 from tidings.testing.xml_workloads import XML_WORKLOADS
 
@@ -84,7 +88,7 @@ class Workload:
 
 def hosts_of(workload: Workload, random: Random, variant: Ordering, settings: SonnetSettings) -> list[SonnetNode]:
     """As many hosts as queries, each with one, at rest."""
-    paths = Paths(variant)
+    paths = Paths(network_view(variant))
     ids = sorted(random.sample(range(1 << BITS), len(workload.queries)))
     hosts = [SonnetNode(id, random, paths, settings) for id in ids]
     seat_at_rest(
@@ -121,15 +125,17 @@ def busy(workload: Workload, *, degrades: bool) -> dict[str, Any]:
         world.add(host)
     names = list(workload.documents)
     before: list[int] = []
-    given = 0
+    given = repeated = 0
     for number in range(BUSY_DOCUMENTS):
         if number == BUSY_DOCUMENTS // 2:
             before, given = [_sent(host) for host in hosts], sum(host.received for host in hosts)
+            repeated = _repeated(hosts)
         host = random.choice(hosts)
         name = names[number % len(names)]
         world.do(host.id, host.publish(workload.event(name, f" {number}"), world.now_ms))
         world.run(world.now_ms + BUSY_EVERY_MS)
     sent = [_sent(host) - then for host, then in zip(hosts, before, strict=True)]
+    repeated = _repeated(hosts) - repeated
     world.run(world.now_ms + SETTLED_MS)
     told = Counter((d.subscription, d.event.split()[0]) for d in world.deliveries)
     times = Counter(names[number % len(names)] for number in range(BUSY_DOCUMENTS))
@@ -139,6 +145,7 @@ def busy(workload: Workload, *, degrades: bool) -> dict[str, Any]:
     true = sum(matches[names[number % len(names)]] for number in measured)
     received = sum(host.received for host in hosts) - given
     return _figures(workload, len(measured), sent, received, true) | {
+        "repeats_per_document": round(repeated / len(measured), 1),
         "degraded": sum(node.degraded_from is not None for host in hosts for node in host.virtual.values()),
     }
 
@@ -169,7 +176,7 @@ class PathKeys:
         return (self._topic(self.paths.lineage(text).tokens),)
 
     def visited(self, event: Event) -> tuple[Id, ...]:
-        found, _ = document_paths(json.loads(event.body))
+        found, _ = document_paths(self.paths.document(event))
         prefixes = {tokens[:length] for tokens in found for length in range(1, min(len(tokens), MAX_TOKENS) + 1)}
         return tuple(dict.fromkeys(self._topic(tokens) for tokens in ((), *sorted(prefixes))))
 
@@ -250,7 +257,11 @@ def _check(world: World, workload: Workload) -> None:
 
 
 def _sent(host: SonnetNode) -> int:
-    return sum(node.packets_sent for node in host.virtual.values())
+    return host.packets_sent - host.repeats_sent
+
+
+def _repeated(hosts: list[SonnetNode]) -> int:
+    return sum(host.repeats_sent for host in hosts)
 
 
 def _row(workload: Workload, world: World, sent: list[int], received: int) -> dict[str, Any]:

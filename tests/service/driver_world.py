@@ -45,6 +45,10 @@ class World:
         self.domain = Domain("ada.quotes", domain.attributes)
         self.catalogue.put_domain("ada", "quotes", domain.to_json(), inferred=False)
 
+    def name_placement(self, placement: str | None) -> None:
+        definition = self.row.definition
+        self.catalogue.put_domain("ada", "quotes", definition, inferred=False, placement=placement)
+
     @property
     def row(self) -> Any:
         return self.catalogue.domain("ada", "quotes")

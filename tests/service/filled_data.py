@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.pipeline.streams.checkpoint import Checkpoint, QueryIdentity
 from tidings.pipeline.streams.index_changes import IndexChanges, empty_index
 from tidings.service.data.data_directory import DataDirectory, DomainFiles
 from tidings.service.data.private_files import tighten
@@ -39,12 +39,12 @@ def fill(data: DataDirectory) -> DomainFiles:
     with Notifications(files.mailboxes, max_waiting=100) as mailboxes:
         matches = pa.table({"position": [2, 3], "subscriptions": [[number], [number]]})
         checkpoint = Checkpoint(
-            files.query, Identity(f"log:{data.log}", str(files.index), f"store:{files.mailboxes}", "ids")
+            files.query, QueryIdentity(f"log:{data.log}", str(files.index), f"store:{files.mailboxes}", "ids")
         )
         mailboxes.load([matches], query=checkpoint.query, batch=0, version=1, reached={LOG: 9})
         one_batch_done(checkpoint)
     data.shared.folder.mkdir()
-    checkpoint = Checkpoint(data.shared.query, Identity(f"log:{data.log}", "versions", "shared", "ids"))
+    checkpoint = Checkpoint(data.shared.query, QueryIdentity(f"log:{data.log}", "versions", "shared", "ids"))
     with SharedProgress(data.shared.progress) as progress:
         progress.note(checkpoint.query, 0, 9, {})
     one_batch_done(checkpoint)

@@ -58,8 +58,8 @@ class AsyncClient:
 
     # ------------------------------------------------------------------ domains
 
-    async def put_domain(self, name: str, domain: DomainForm) -> responses.DomainState:
-        return await self._run(self._flows.ask(calls.put_domain(name, domain)))
+    async def put_domain(self, name: str, domain: DomainForm, *, placement: str | None = None) -> responses.DomainState:
+        return await self._run(self._flows.ask(calls.put_domain(name, domain, placement)))
 
     async def domain(self, name: str) -> responses.DomainState:
         return await self._run(self._flows.ask(calls.domain(name)))

@@ -179,12 +179,13 @@ def timestamp(moment: dt.datetime) -> str:
 # ---------------------------------------------------------------------- domains
 
 
-def put_domain(name: str, form: DomainForm) -> ServiceCall[responses.DomainState]:
+def put_domain(name: str, form: DomainForm, placement: str | None) -> ServiceCall[responses.DomainState]:
     if isinstance(form, Domain):
         form = form.to_dict()
     if not isinstance(form, Mapping):
         form = {"attributes": [one.to_dict() if isinstance(one, Attribute) else dict(one) for one in form]}
     body = {key: value for key, value in form.items() if key != "name"}  # the path has it
+    body |= {} if placement is None else {"placement": placement}
     return ServiceCall("PUT", f"/v1/domains/{_part(name)}", responses.read_domain, body=_json(body))
 
 

@@ -131,6 +131,11 @@ class DomainState:
     def name(self) -> str:
         return self.domain.name
 
+    @property
+    def placement(self) -> str:
+        """Where its events meet its subscriptions; `auto`: as the service chooses."""
+        return str(self.json.get("placement", "auto"))
+
 
 @dataclass(frozen=True)
 class SubscriptionState:

@@ -64,9 +64,12 @@ class Client:
 
     # ------------------------------------------------------------------ domains
 
-    def put_domain(self, name: str, domain: DomainForm) -> responses.DomainState:
-        """Describe the events of a domain: a `Domain`, its JSON form, or its attributes."""
-        return self._run(self._flows.ask(calls.put_domain(name, domain)))
+    def put_domain(self, name: str, domain: DomainForm, *, placement: str | None = None) -> responses.DomainState:
+        """Describe the events of a domain: a `Domain`, its JSON form, or its attributes.
+
+        With `placement`, its events and subscriptions meet so, in a stream of its own; else as the service chooses.
+        """
+        return self._run(self._flows.ask(calls.put_domain(name, domain, placement)))
 
     def domain(self, name: str) -> responses.DomainState:
         return self._run(self._flows.ask(calls.domain(name)))

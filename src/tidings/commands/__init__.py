@@ -15,6 +15,7 @@ backtest          tidings backtest, over files or a service's log
 stream            tidings stream
 simulate          tidings simulate
 node              tidings node
+saturation_command  what a node runs when another one is needed
 node_place        where a node listens, and where others find it
 system_help       the help of simulate and node, made from the systems' records
 setting_options   the settings of a system, as options and as a file

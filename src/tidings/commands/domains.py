@@ -44,6 +44,14 @@ def put(
     events: Annotated[
         Path | None, typer.Option("--events", metavar="FILE", help="Events to take the attributes and types from.")
     ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            "--placement",
+            metavar="NAME",
+            help="How its stream places subscriptions. By default as the service chooses.",
+        ),
+    ] = None,
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
@@ -57,7 +65,7 @@ def put(
         raise typer.BadParameter("give one of FILE, --attribute and --events")
     domain = _read(name, file, attributes or [], events)
     with connected(url, token_file) as client:
-        typer.echo(str(client.put_domain(name, domain).domain))
+        typer.echo(str(client.put_domain(name, domain, placement=placement).domain))
 
 
 @app.command("list")
@@ -92,7 +100,8 @@ def show(
 def confirm(name: Name, url: Url = None, token_file: TokenFile = None) -> None:
     """Confirm a domain that was inferred from its first events."""
     with connected(url, token_file) as client:
-        typer.echo(str(client.put_domain(name, client.domain(name).domain).domain))
+        known = client.domain(name)
+        typer.echo(str(client.put_domain(name, known.domain, placement=known.placement).domain))
 
 
 @app.command("delete")

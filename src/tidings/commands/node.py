@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.commands import single_command
+from tidings.commands.saturation_command import SaturationCommand
 from tidings.commands.setting_options import Pairs, SettingsFile, read_settings
 from tidings.commands.system_help import SystemCommand
 from tidings.errors import DomainError, TidingsError
@@ -74,6 +76,14 @@ def node(
         bool,
         typer.Option("--queued", help="Keep notifications until they are polled (%QUEUE%)."),
     ] = False,
+    on_saturation: Annotated[
+        str | None,
+        typer.Option(
+            "--on-saturation",
+            metavar="CMD",
+            help="Run this when queues keep growing, to start another node; $TIDINGS_NODE is whom to join (%GROWTH%).",
+        ),
+    ] = None,
     settings: Pairs = None,
     settings_file: SettingsFile = None,
     pace: Annotated[
@@ -121,9 +131,11 @@ def node(
     logging.basicConfig(format="tidings: %(message)s", level=logging.WARNING)
     named = overlay_named(system)
     named = named.with_settings(read_settings(settings, settings_file, named.system.name))
+    if on_saturation is not None and "growth" not in named.system.abilities:
+        raise TidingsError(f"{named.name}: its nodes do not ask for another one; leave out --on-saturation")
     secret = None if secret_file is None else read_secret(secret_file)
     place = place_of(listen, advertise, has_secret=secret is not None)
-    asyncio.run(_run(named, _domains(named, domain), place, join, secret, log, queued, pace))
+    asyncio.run(_run(named, _domains(named, domain), place, join, secret, log, queued, pace, on_saturation))
 
 
 def _domains(named: NamedOverlay, file: Path | None) -> list[Domain]:
@@ -150,6 +162,7 @@ async def _run(
     log: Path | None,
     queued: bool,
     pace: float,
+    on_saturation: str | None,
 ) -> None:
     from tidings.systems.overlay import MemoryLog, PublicationLog
     from tidings.systems.protocols.link import split_address
@@ -174,13 +187,18 @@ async def _run(
     server = await _listening(place, lambda reader, writer: running[0].serve(reader, writer))
     address = place.address(server.sockets[0].getsockname()[1])
     identity = None if secret is None else NodeIdentity(secret, address)
-    made = node_of(named, hashed(address, ADDRESS_BITS), domains, Random(), log_of, queued=queued)
+    made = node_of(
+        named, hashed(address, ADDRESS_BITS), domains, Random(), log_of, queued=queued, clock=time.perf_counter
+    )
     ready = asyncio.Event()
     output = Output()
+    grow = SaturationCommand(on_saturation) if on_saturation is not None else None
 
     def tell(what: dict[str, Any]) -> None:
         if "ready" in what:
             ready.set()
+        if "saturated" in what and grow is not None:
+            grow.run(address)
         if not output.put(what):
             process.drops.note(
                 "client does not read", f"{MAX_UNREAD:,} bytes wait for it; {next(iter(what))} is dropped"

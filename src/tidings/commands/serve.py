@@ -19,7 +19,7 @@ from tidings.errors import did_you_mean
 from tidings.extras import require
 from tidings.service.data.data_directory import CATALOGUE, DEFAULT_DATA, LOG, DataDirectory
 from tidings.service.gateway.gateway_settings import read_limits, read_quotas
-from tidings.systems.interface import systems
+from tidings.systems.interface import AUTO, systems
 
 if TYPE_CHECKING:
     from tidings.service.supervisor import ServicePlan
@@ -133,7 +133,7 @@ def serve(
     read_limits(limits)  # here, so that the error is not the gateway's
     if quotas is not None:
         read_quotas(quotas)
-    if placement is not None and placement not in (known := servable()):
+    if placement is not None and placement not in (known := (AUTO, *systems())):
         raise typer.BadParameter(f"--placement: no stream has '{placement}'; {did_you_mean(placement, known)}")
     require("fastapi", "sqlalchemy", "pyspark")  # before a child process fails without them
     from tidings.service.supervisor import ServicePlan
@@ -158,11 +158,6 @@ def serve(
         share_up_to=share_up_to,
     )
     run(plan, Console(), demo=demo)
-
-
-def servable() -> tuple[str, ...]:
-    """The placements a stream can have: not those that count lists, whose visits a stream does not combine."""
-    return ("auto", *(name for name, system in systems().items() if not system.counts_lists))
 
 
 def run(plan: ServicePlan, console: Console, *, demo: bool = False) -> None:

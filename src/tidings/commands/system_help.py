@@ -33,6 +33,7 @@ def _filled(text: str | None) -> str:
         ("%NAMES%", _names),
         ("%LOG%", lambda: _able("log")),
         ("%QUEUE%", lambda: _able("queue")),
+        ("%GROWTH%", lambda: _able("growth")),
         ("%PATH%", lambda: _able("path")),
     ):
         if placeholder in found:

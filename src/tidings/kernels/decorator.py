@@ -32,7 +32,7 @@ import numba
 from numba.core import config, event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-_FOLDERS = ("kernels", "xml", "filter", "matching")  # where kernels are
+_FOLDERS = ("kernels", "xml", "filter", "matching", "systems/sonnet")  # where kernels are
 Inlined = Literal["always", "never"]
 
 

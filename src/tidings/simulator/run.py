@@ -49,6 +49,7 @@ class Run:
         self.world = World(self.random, network, laws=self._laws if plan.laws else ())
         self.world.trace = trace
         self.world.count_kinds = count_kinds
+        self.world.grow = self._grow
         self.times = timetable(plan)
         self._overlay = named.overlay
         self._id_of = dict(
@@ -62,6 +63,7 @@ class Run:
         promise = LOSSLESS if lossless else self._overlay.promise(self._settings)
         self.judge = Judge(self.world, self.workload, promise)
         self._crashed: set[Id] = set()
+        self._grown = 0  # nodes that others have asked for
         self._logs: dict[Id, MemoryLog] = {}  # which outlive a crash
 
     def _id_named(self, text: str) -> Id:
@@ -148,6 +150,13 @@ class Run:
         contact = self.random.choice(sorted(self.world.ready))
         self.judge.trouble("join", id)
         self.world.add(self._make(id), contact)
+
+    def _grow(self) -> None:
+        """One more node joins, as nodes ask for it: there may be twice as many of them as at first."""
+        if self._grown < self.plan.nodes and self.world.ready:
+            self._grown += 1
+            id = self._id_of[len(self._id_of) - self._grown]
+            self.world.at(self.world.now_ms, lambda: self._join(id))
 
     def _make(self, id: Id) -> PubSubNode:
         """Returns a node that is new, or one that crashed: then with the log that it had."""

@@ -89,7 +89,7 @@ TROUBLES: dict[str, dict[str, float]] = {
     "joins and leaves": {"churn": 1.0, "crashes": 0.0},
     "loss": {"loss": 0.05, "churn": 0.3},
     "splits": {"splits": 2, "churn": 0.3},
-    "calm": {"churn": 0.0, "repair_ms": 1_000},
+    "calm": {"churn": 0.0, "repair_ms": 10_000},  # subscriptions may take 9 s to be in place
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tidings.errors import TidingsError
 
 LOG = 2
-CATALOGUE = 3
+CATALOGUE = 4
 SHARED_PROGRESS = 1
 DELIVERIES = 1
 MAILBOXES = 3

@@ -12,8 +12,8 @@ is found once and nothing has to be removed. Where the View `CountsLists`, every
 in a number of lists instead, and matches the events that visit as many of the keys at which it is held.
 
 A *key* is a channel and a position in one integer. A channel is an attribute's list, an index, a dimension: an event
-has at most one key in it, unless what is held there is held at one key in all. Where a position is held is the View's
-to say: an owner for each key, or EVERYWHERE for what is consulted wherever the event is.
+has at most one key in it, or its keys there lead to one copy of any subscription that it satisfies. Where a position is
+held is the View's to say: an owner for each key, or EVERYWHERE for what is consulted wherever the event is.
 
 Most systems run as a network of nodes as well: `tidings.systems.overlay`.
 """
@@ -141,6 +141,26 @@ class CombinesViews(Protocol):
         ...
 
 
+Counts: TypeAlias = Mapping[int, tuple[int, int, int]]  # by shard: events looked up, candidates, nanoseconds
+
+
+@runtime_checkable
+class Elastic(Protocol):
+    """A View that follows executors and load by dividing and merging what it has, without being made again."""
+
+    def measured(self, counts: Counts, seconds: float) -> View:
+        """Returns the View with the load that tasks counted in so many seconds."""
+        ...
+
+    def resized(self, partitions: int, filters: FilterTable, *, scale: float = 1.0) -> View:
+        """Returns the View for so many partitions; `filters` are a sample, of which `scale` times as many are held."""
+        ...
+
+    def relieved(self, filters: FilterTable, *, scale: float = 1.0) -> View:
+        """Returns the View with one more partition if one of them is measured to be saturated; else itself."""
+        ...
+
+
 AnyView: TypeAlias = View
 
 
@@ -164,6 +184,7 @@ class Placement(Protocol):
 Ability = Literal[
     "log",  # a node keeps what it has published over a crash, so that no event is lost
     "queue",  # a node can keep notifications until they are polled
+    "growth",  # nodes ask for another one when they are saturated
     "path",  # the path of one event through the network can be shown
 ]
 
@@ -207,6 +228,7 @@ class System:
         return issubclass(self.placement.View, CountsLists)
 
 
+AUTO = "auto"  # in place of a name: what is found cheapest
 REPLICATED = "replicated"  # the system in which every partition has everything: the one that needs no other
 
 

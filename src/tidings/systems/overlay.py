@@ -83,6 +83,7 @@ class Start(Generic[G, S]):
     ground: G  # what all nodes of a network share: the placement's View, asked about one filter or event at a time
     settings: S
     log: PublicationLog = field(default_factory=MemoryLog)
+    clock: Callable[[], float] | None = None  # of a process, in seconds: nodes may measure what they do by it
 
 
 REPAIR_MS = 12_000  # of what a crash breaks, in the slowest of the protocols

@@ -3,7 +3,7 @@
 A *shard* is what one owner holds of one channel, or what every owner holds at one key. A subscription is
 in a shard once, however many of its keys lead there, and an event consults it once. An event has one key in a
 channel, and a subscription is in one of the channels that an event has a key in: so it is found once here too, as
-is one that has a single key.
+is one that has a single key, or one in each of the owners of which an event visits one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidings.kernels.hashing import hash_numbers
 from tidings.model.event import EventBatch
 from tidings.systems.geometry.key_pairs import distinct_pairs
-from tidings.systems.geometry.line_positions import event_values
+from tidings.systems.geometry.line_positions import event_hashes
 from tidings.systems.interface import EVERYWHERE, Numbers, Routed, View, channels_of, positions_of, route
 
 SHARD_BITS = 20  # of an owner, or of a position that everybody holds
@@ -77,8 +76,4 @@ def _anywhere(events: EventBatch, view: View, rows: Numbers, count: int) -> Numb
     """A partition for events that may go to any: by their values, so that they go the same way again."""
     if count == 1 or not len(rows):
         return np.zeros(len(rows), np.int64)
-    mixed = np.zeros(events.count, np.int64)
-    for path in view.paths:
-        numbers, valid = event_values(events, path, None)
-        mixed = hash_numbers(mixed ^ np.where(valid, numbers, 0), 0).view(np.int64)
-    return np.asarray((mixed[rows].view(np.uint64) % np.uint64(count)).astype(np.int64))
+    return np.asarray((event_hashes(events, view.paths)[rows] % np.uint64(count)).astype(np.int64))

@@ -26,6 +26,7 @@ from tidings.model.event import EventBatch, read_events
 from tidings.model.types import STRING
 from tidings.systems.interface import EVERYWHERE, Placed, Placement, Routed, channels_of, placement_named
 from tidings.systems.meeting import met, needed
+from tidings.systems.sharding import consulted, shards_of
 from tidings.systems.statistics import Statistics, statistics_of
 from tidings.testing import workloads
 from tidings.testing.matcher_conformance import NonConformance
@@ -86,12 +87,6 @@ def _well_formed(given: _Given, view: Any, placed: Placed, routed: Routed) -> No
     for what, rows, keys in (("holds a copy", whose, placed.keys), ("routes a visit", routed.events, routed.keys)):
         if len(np.unique(np.stack([rows, keys]), axis=1).T) < len(rows):
             raise NonConformance(f"a placement {what} once: some row has one key twice")
-    visits, times = np.unique(np.stack([routed.events, channels_of(routed.keys)]), axis=1, return_counts=True)
-    crowded = np.isin(channels_of(placed.keys), visits[1][times > 1])
-    if (np.bincount(placed.subscriptions)[placed.subscriptions[crowded]] > 1).any():
-        raise NonConformance(
-            "an event has at most one key in a channel, where copies are not the only ones: one has two"
-        )
 
 
 def _rendezvous(given: _Given, view: Any, placed: Placed, routed: Routed) -> None:
@@ -101,11 +96,18 @@ def _rendezvous(given: _Given, view: Any, placed: Placed, routed: Routed) -> Non
         visited[event].add(key)
     if placed.conjunctions is None:
         held = _by_row(placed.subscriptions, placed.keys)
+        shards = _by_row(placed.subscriptions, shards_of(placed.keys, view))
+        consulted_by = _by_row(*consulted(routed, view))
         for event, subscription in given.wanted:
             common = len(visited[event] & held[subscription])
             if common != 1:
                 raise NonConformance(
                     f"an event and a subscription that it satisfies meet at one key: these meet at {common}"
+                    + given.shown(event, subscription)
+                )
+            if len(consulted_by[event] & shards[subscription]) != 1:
+                raise NonConformance(
+                    "a subscription is in one of the shards that an event consults which satisfies it: this is in two"
                     + given.shown(event, subscription)
                 )
         return

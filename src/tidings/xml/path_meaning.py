@@ -51,6 +51,12 @@ class Document:
         self._stops = stops
         self._text = text
 
+    def nodes(self) -> Iterator[tuple[str, int, bytes]]:
+        """Of each node, in the document's order: its name, where what is in it ends, and its string-value."""
+        text = self._text
+        for number, end, start, stop in zip(self._node_names, self._ends, self._starts, self._stops, strict=True):
+            yield self._names[number], end, text[start:stop]
+
     def holds(self, path: XPath) -> bool:
         """Whether the path selects anything."""
         return bool(self.select(path))

@@ -32,7 +32,7 @@ from tidings.model.event import read_events
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
 from tidings.pipeline.sinks.stream_sinks import SharedSink, StoreSink, _compare
 from tidings.pipeline.sources.stream_sources import LogEvents
-from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.pipeline.streams.checkpoint import Checkpoint, QueryIdentity
 from tidings.store.log.log_writer import Log
 from tidings.store.mailboxes.notifications import LOG, Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress
@@ -40,7 +40,7 @@ from tidings.store.mailboxes.shared_progress import SharedProgress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-IDENTITY = Identity("log:here", "index", "store:there", "ids")
+IDENTITY = QueryIdentity("log:here", "index", "store:there", "ids")
 MOMENTS = {  # the last batch that was planned, that the store has, and that Spark knows to be done
     "batch 2 was planned": (2, 1, 1),
     "batch 2 was loaded": (2, 2, 1),
@@ -104,10 +104,8 @@ class Query:
         assert json.loads((self.checkpoint / "metadata").read_text())["id"]
         assert planned is not None
         done = max(self._batches("commits"), default=-1)
-        self._end_of(planned)
-        if done >= planned:
-            return self._end_of(planned)
-        return self._end_of(planned - 1) if planned else 0
+        end, start = self._end_of(planned), self._end_of(planned - 1) if planned else 0  # it reads both in any case
+        return end if done >= planned else start
 
     def _batches(self, folder: str) -> list[int]:
         return [int(name) for name in os.listdir(self.checkpoint / folder) if name.isdecimal()]

@@ -16,12 +16,12 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest, ShardFile, checksum
 from tidings.pipeline.build.table_reading import indexed
 from tidings.pipeline.job_errors import CheckpointError, PipelineError
-from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.pipeline.streams.checkpoint import Checkpoint, QueryIdentity
 from tidings.pipeline.streams.index_changes import IndexChanges
 from tidings.pipeline.streams.version_files import VersionFeed
 from tidings.store.formats import FormatError
 
-IDENTITY = Identity("log:here", "index", "store:there", "ids")
+IDENTITY = QueryIdentity("log:here", "index", "store:there", "ids")
 DOMAIN = Domain("d", [Attribute("x", "bigint")])
 
 
@@ -43,7 +43,7 @@ def test_a_query_keeps_its_name_and_another_is_refused_once_anything_was_done(tm
     again = Checkpoint(tmp_path / "query", IDENTITY)
     assert again.query == first.query
     again.release()
-    other = Identity("log:here", "index", "parquet:there", "ids")
+    other = QueryIdentity("log:here", "index", "parquet:there", "ids")
     changed = Checkpoint(tmp_path / "query", other)  # nothing was done as the first
     assert changed.query != first.query
     planned(changed, 0, {"log": 3, "subscriptions": 1})

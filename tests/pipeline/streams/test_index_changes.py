@@ -65,10 +65,10 @@ def compiled(path: Path, filters: dict[Any, str], shards: int = 2) -> IndexDirec
 
 def matched(directory: IndexDirectory, number: int, folder: Path) -> list[tuple[int, Any]]:
     """What a worker finds with a version, whose files lie in one folder as a query's feed has them."""
-    from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+    from tidings.pipeline.streams.checkpoint import Checkpoint, QueryIdentity
     from tidings.pipeline.streams.version_files import VersionFeed
 
-    checkpoint = Checkpoint(folder, Identity("s", "i", "k", "ids"))
+    checkpoint = Checkpoint(folder, QueryIdentity("s", "i", "k", "ids"))
     try:
         feed = VersionFeed(_Local(), directory, checkpoint, lambda manifest: None)  # type: ignore[arg-type]
         assert feed.current == number

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
-from tidings.pipeline import PipelineError
 from tidings.pipeline.build.index_directory import IndexDirectory
 from tidings.pipeline.sinks.mailbox_groups import SimilarGroups, regroup
 from tidings.pipeline.streams import view_change
 from tidings.pipeline.streams.index_changes import IndexChanges, empty_index
-from tidings.pipeline.streams.view_change import Question, asked_for, decide, lay_out, made_for, weigh
+from tidings.pipeline.streams.view_change import Question, asked_for, decide, followed, lay_out, made_for, weigh
 from tidings.store.mailboxes.notifications import LOG, Notifications
+from tidings.systems.bluedove.placement import View as SegmentView
 from tidings.systems.interface import View, placement_named, view_from_dict
 from tidings.systems.planner.planner import Division, Room
 from tidings.systems.statistics import Statistics, statistics_of
@@ -103,8 +103,8 @@ def test_a_view_is_changed_where_executors_or_the_operator_ask_for_it(statistics
     assert weigh(asked_for(statistics, other), first.view, statistics, other).pays
     none = replace(named, placement="replicated")
     assert weigh(asked_for(statistics, none), first.view, statistics, none).view is None
-    with pytest.raises(PipelineError, match="counts lists"):
-        asked_for(statistics, replace(named, placement="chord"))
+    lists = replace(named, placement="chord")
+    assert weigh(asked_for(statistics, lists), first.view, statistics, lists).pays
 
 
 @pytest.mark.long
@@ -151,3 +151,38 @@ def test_groups_are_made_where_loads_are_large_and_left_where_they_are_small() -
         assert taken < found.bytes < 1.5 * taken + 1  # as estimated, or less
         rows = regroup(made, store, events, ids, events_a_load=1)
         assert (rows.pays, rows.groups) == (True, [])  # loads have become so small that pages save nothing
+
+
+def test_executors_that_are_added_divide_the_most_loaded_segments_and_leave_the_others(statistics: Statistics) -> None:
+    before = view_of(statistics)
+    assert followed(before, statistics, Question(ROOM, 1, 400.0, made_for=ROOM.partitions)) is None
+    more = Question(replace(ROOM, partitions=ROOM.partitions + 2), 1, 400.0, epoch=5, made_for=ROOM.partitions)
+    found = followed(before, statistics, more)
+    assert found is not None
+    assert found.partitions == before.partitions + 2
+    assert isinstance(found, SegmentView)
+    assert isinstance(before, SegmentView)
+    for old, new in zip(before.edges, found.edges, strict=True):
+        assert set(old.tolist()) < set(new.tolist())
+    decision = weigh(found, before, statistics, more, follows=True)
+    assert decision.pays
+    assert decision.view is not None
+    assert (decision.view.partitions, decision.view.epoch) == (before.partitions + 2, 5)
+
+
+def test_a_partition_that_is_saturated_gives_half_of_its_segments_away(statistics: Statistics) -> None:
+    before = view_of(statistics)
+    busy, calm = ({shard: (1_000, 0, took)} for shard, took in ((2, 9_500_000_000), (2, 1_000_000_000)))
+    asked = Question(ROOM, 1, 400.0, made_for=ROOM.partitions, counts=busy, seconds=10.0)
+    found = followed(before, statistics, asked)
+    assert found is not None
+    assert found.partitions == before.partitions + 1
+    assert weigh(found, before, statistics, asked, follows=True).pays
+    assert followed(before, statistics, replace(asked, counts=calm)) is None
+
+
+def test_a_view_of_another_kind_is_made_again(statistics: Statistics) -> None:
+    more = Question(replace(ROOM, partitions=9), 1, 400.0, made_for=ROOM.partitions)
+    assert followed(view_of(statistics, "digests"), statistics, more) is None
+    assert followed(None, statistics, more) is None
+    assert followed(view_of(statistics), statistics, replace(more, placement="digests")) is None

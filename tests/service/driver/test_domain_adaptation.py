@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +93,55 @@ def test_views_change_while_events_arrive_and_every_match_is_delivered_once(
     publish(20)
     with streaming(spark, world) as stream:  # without adapting: every worker has all subscriptions
         until(told)
+
+
+@pytest.mark.parametrize("placement", ["opchord", pytest.param("chord", marks=pytest.mark.long)])
+def test_a_domain_has_the_placement_that_it_names_and_another_when_it_names_that(
+    spark: SparkSession, world: World, placement: str
+) -> None:
+    """Placements whose lists are counted, in a service that adapts nothing by itself."""
+    adapting = Adapting(spark, world.data.log, every_seconds=math.inf)
+    numbers = {price: world.subscribe(f"price > {price}", f"above {price}") for price in range(20)}
+    numbers[99] = world.subscribe("source = 's' AND price BETWEEN 3 AND 9", "between")
+    prices: list[float] = []
+
+    def publish(count: int) -> None:
+        more = [float((len(prices) + n) * 7 % 23) for n in range(count)]
+        world.publish(*more)
+        prices.extend(more)
+
+    def told() -> bool:
+        wanted = {least: [at for at, price in enumerate(prices) if price > least] for least in range(20)}
+        wanted[99] = [at for at, price in enumerate(prices) if 3 <= price <= 9]
+        return all(world.told(number) == wanted[least] for least, number in numbers.items())
+
+    def has_view(name: str) -> bool:
+        publish(3)
+        until(lambda: reached(stream, world))
+        return bool(stream.status()["view"] == name)
+
+    with streaming(spark, world, adapting=adapting) as stream:
+        publish(30)
+        until(told)
+        assert stream.status()["view"] == "replicated"
+        world.name_placement(placement)
+        stream.tell(world.row)
+        until(lambda: has_view(placement))
+        del numbers[7]
+        world.catalogue.delete("ada", "above 7", world.log.end)
+        stream.tell(world.row)
+        publish(30)
+        until(told)
+        world.name_placement(None)
+        stream.tell(world.row)
+        publish(30)
+        until(told)
+        assert stream.status()["view"] == placement  # nothing better is looked for
+        world.name_placement("replicated")
+        stream.tell(world.row)
+        until(lambda: has_view("replicated"))
+        until(told)
+    adapting.stop()
 
 
 def test_mailboxes_are_grouped_if_that_saves_bytes_and_read_as_before(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,9 @@ class Own:
         self.key = row.key
 
     def start(self) -> None:
+        pass
+
+    def tell(self, row: DomainRow) -> None:
         pass
 
     def status(self) -> dict[str, Any]:
@@ -154,3 +158,19 @@ def test_a_domain_that_leaves_is_on_disk_before_the_shared_stream_drops_it(strea
     assert data.domain("ada", "quotes").query.is_dir()
     with Notifications(data.domain("ada", "quotes").mailboxes) as mailboxes:
         assert mailboxes.resume() == Shared.reached, "a crash here would match removed events again"
+
+
+def test_a_domain_with_its_own_placement_has_its_own_stream_however_small_it_is(streams: Streams) -> None:
+    streams._sharing = Sharing(quiet_seconds=0.0)
+    streams.follow({ROW.key: ROW}, 1)
+    streams.look()
+    assert not streams._own
+    named = replace(ROW, placement="planned", revision=2)
+    streams.follow({ROW.key: named}, 2)
+    streams.look()
+    assert streams._own.keys() == {ROW.key}
+    streams._small_again()
+    assert streams._small_again() is None  # it stays, quiet as it is
+    streams.follow({ROW.key: replace(named, placement=None, revision=3)}, 3)
+    streams._small_again()
+    assert streams._small_again() == ROW.key

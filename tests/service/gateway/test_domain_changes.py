@@ -226,3 +226,21 @@ def test_a_domain_that_was_read_before_a_change_is_not_remembered_after_it(
         go_on.set()
         assert publishing.result() == 400
     assert publish(stocks, {"symbol": "OIL", "price": 1.5}) == 400
+
+
+def test_a_domain_may_name_its_placement(gateway: Gateway) -> None:
+    assert put(gateway, STOCKS) == 201
+    assert gateway.client.get("/v1/domains/stocks").json()["placement"] == "auto"
+    named = answer_to(gateway, {**STOCKS, "placement": "opchord"})
+    assert (named.status_code, named.json()["placement"]) == (200, "opchord")
+    assert gateway.client.get("/v1/domains/stocks").json()["placement"] == "opchord"
+    wrong = answer_to(gateway, {**STOCKS, "placement": "opcord"})
+    assert (wrong.status_code, wrong.json()["pointer"]) == (422, "/placement")
+    assert "did you mean 'opchord'" in wrong.json()["detail"]
+    for number in range(3):
+        assert put(gateway, {**STOCKS, "placement": "bluedove"}, f"more{number}") == 201
+    refused = answer_to(gateway, {**STOCKS, "placement": "bluedove"}, "toomany")
+    assert (refused.status_code, refused.json()["limit"], refused.json()["value"]) == (429, "placements", 4)
+    assert put(gateway, {**STOCKS, "placement": "chord"}) == 200  # it has one already
+    assert answer_to(gateway, STOCKS).json()["placement"] == "auto"
+    assert put(gateway, {**STOCKS, "placement": "bluedove"}, "toomany") == 201

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
+from tidings.systems.interface import systems
+
 from .content import FORMS, ODD_NAMES, draw_filter, limit_filters
 from .hostile import KINDS as HOSTILE
 
@@ -130,6 +132,19 @@ def retyped(draw: random.Random, names: Names) -> Iterator[Step]:
     yield 0.5, publish(names, tenant, domain, "stock", count=10)
     yield draw.choice((0.0, 0.2, 8.0)), put(tenant, domain, "retyped")
     yield 0.5, publish(names, tenant, domain, "stock", count=3)
+
+
+def placed(draw: random.Random, names: Names) -> Iterator[Step]:
+    """A domain names its placement, so that it has its own stream; then another, and then none."""
+    tenant, domain = draw.choice(TENANTS), names.domain()
+    first, second = draw.sample(sorted(systems()), 2)
+    yield 0.0, put(tenant, domain, "stock") | {"placement": first}
+    for _ in range(3):
+        yield 0.1, subscribe(tenant, domain, names.subscription(), draw_filter(draw, "stock"), "pull")
+    for placement in (first, second, "auto"):
+        yield 0.0, put(tenant, domain, "stock") | {"placement": placement}
+        for _ in range(3):
+            yield draw.uniform(0.5, 4.0), publish(names, tenant, domain, "stock", count=10)
 
 
 def odd_names(draw: random.Random, names: Names) -> Iterator[Step]:
@@ -272,7 +287,7 @@ def quiet_domain(draw: random.Random, names: Names) -> Iterator[Step]:
     tenant, domain = draw.choice(TENANTS), names.domain()
     yield 0.0, put(tenant, domain, "stock")
     yield 0.1, subscribe(tenant, domain, names.subscription(), {"text": "TRUE", "predicate": ["true"]}, "pull")
-    yield draw.uniform(6.0, 15.0), {"do": "restart"}
+    yield draw.uniform(6.0, 15.0), {"do": "restart", "when_quiet": f"{tenant}.{domain}"}
     yield 1.0, publish(names, tenant, domain, "stock", count=3)
 
 
@@ -320,8 +335,9 @@ def busy_restart(draw: random.Random, names: Names) -> Iterator[Step]:
 MOTIFS: dict[str, Motif] = {
     motif.__name__: motif
     for motif in (
-        ordinary, inferred, recreated, retyped, odd_names, limit_filter, large_between, dying_reader, fuzzed, documents,
-        history, expiring, receivers, hostile, quiet_domain, restarted, killed, full_disk, clock_jump, busy_restart,
+        ordinary, inferred, recreated, retyped, placed, odd_names, limit_filter, large_between, dying_reader, fuzzed,
+        documents, history, expiring, receivers, hostile, quiet_domain, restarted, killed, full_disk, clock_jump,
+        busy_restart,
     )
 }  # fmt: skip
 BROKEN = frozenset(("quiet_domain", "restarted", "killed", "full_disk", "clock_jump", "busy_restart"))

@@ -33,8 +33,13 @@ STEADY = "steady"  # the tenant who behaves, and must not notice what others do
 PUBLISH_SECONDS = 30.0  # that a request is tried again for, where the service is busy or down
 LAST_SECONDS = 180.0  # the same for the last event of a domain: what waits before it has to be matched first
 START_SECONDS = LAST_RESORT_SECONDS
+FIRST_BATCH_SECONDS = 60.0
 GATEWAY_BOUND, DRIVER_BOUND, RESTART_BOUND = 30.0, 90.0, 120.0
 FOREIGN = 409  # a status that says that something else is there
+
+
+class FullError(Exception):
+    """A tenant has as many domains with a placement of their own as it may have."""
 
 
 class Sender(Publisher):
@@ -177,15 +182,22 @@ class World(Run):
 
     def _do_put(self, action: Action) -> None:
         tenant, domain = action["tenant"], action["domain"]
-        self._patiently(lambda: self._put(tenant, domain, attributes_of(action["shape"])))
+        form = {"attributes": attributes_of(action["shape"])}
+        named = {"placement": action["placement"]} if "placement" in action else {}
+        try:
+            self._patiently(lambda: self._put(tenant, domain, form | named))
+        except FullError:  # so many domains may name one
+            self._patiently(lambda: self._put(tenant, domain, form))
         self._domains.add((tenant, domain))
 
-    def _put(self, tenant: str, domain: str, attributes: list[dict[str, str]]) -> None:
+    def _put(self, tenant: str, domain: str, form: dict[str, Any]) -> None:
         """By hand: the client would refuse to read a domain that the service should not have taken."""
         try:
-            answer = self.http(tenant).put(f"/v1/domains/{domain}", json={"attributes": attributes})
+            answer = self.http(tenant).put(f"/v1/domains/{domain}", json=form)
         except httpx2.HTTPError as error:
             raise UnreachableError(self.served.url, str(error), sent=True) from None
+        if answer.status_code == 429 and answer.json().get("limit") == "placements":
+            raise FullError
         if answer.status_code not in (200, 201):
             raise ServiceError(answer.status_code, answer.text[:300])
 
@@ -341,11 +353,19 @@ class World(Run):
         self.broken.append(Fault(name, began, now(), bound_seconds, tenant=STEADY))
 
     def _do_restart(self, action: Action) -> None:
+        if "when_quiet" in action:
+            self._await_first_batch(action["when_quiet"])
         with self._breaking("stopped and started", RESTART_BOUND):
             status = self.served.stop() if self.served.runs else 0
             if status != 0:
                 self.notes.append(f"SIGTERM ended the service with status {status}")
             self._start()
+
+    def _await_first_batch(self, key: str) -> None:
+        """Until a stream that the domain has for itself has done its first batch, in which there may be no event."""
+        query, until = self.served.data / "domains" / key / "query", now() + FIRST_BATCH_SECONDS
+        while query.exists() and not any(query.glob("commits/[0-9]*")) and now() < until:
+            time.sleep(PAUSE_SECONDS)
 
     def _do_kill_all(self, action: Action) -> None:
         with self._breaking("everything killed", RESTART_BOUND):

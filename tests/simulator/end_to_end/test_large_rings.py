@@ -1,4 +1,4 @@
-"""Large rings in the simulator; minutes on a busy machine, so not part of every run."""
+"""Large rings in the simulator; most take minutes on a busy machine, so are not part of every run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from random import Random
 
 import pytest
 
+from tidings.simulator.run import play
+from tidings.simulator.scenario import Scenario
 from tidings.simulator.world import Network, World
 from tidings.systems.protocols.ring import ChordNode, ChordSettings, FindSuccessor
 
@@ -40,3 +42,18 @@ def test_a_ring_of_1_000_nodes_keeps_itself_up_for_20_seconds_of_its_time() -> N
     world, _ = ring(1_000, started=True)
     world.run(20_000)
     assert world.messages > 50_000
+
+
+@pytest.mark.parametrize(
+    ("system", "nodes"),
+    [
+        ("opchord", 1_000),
+        ("chord", 1_000),
+        pytest.param("opchord", 10_000, marks=pytest.mark.long),
+        pytest.param("chord", 10_000, marks=pytest.mark.long),
+    ],
+)
+def test_subscriptions_come_into_place_on_large_rings_and_events_reach_them(system: str, nodes: int) -> None:
+    outcome = play(Scenario(system, nodes=nodes, churn=0.0, repair_ms=4_000, laws=False))
+    assert outcome.violation is None
+    assert outcome.matches == outcome.owed == outcome.delivered > 0

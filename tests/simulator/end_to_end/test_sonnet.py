@@ -19,9 +19,10 @@ from tidings.simulator.trace import Followed
 from tidings.simulator.world import Network, World
 from tidings.systems.overlay import Violation
 from tidings.systems.sonnet.laws import FORGOTTEN_MS, MOVED_MS, laws
-from tidings.systems.sonnet.node import SonnetNode, seat_at_rest
+from tidings.systems.sonnet.node import SonnetNode
 from tidings.systems.sonnet.packet_path import PacketPath
 from tidings.systems.sonnet.paths import Paths
+from tidings.systems.sonnet.seating import seat_at_rest
 
 
 @pytest.mark.parametrize("system", ["sonnet", "sonnet-hashes"])
@@ -31,10 +32,10 @@ def test_what_is_delivered_after_churn_is_what_the_matcher_finds(system: str) ->
     assert outcome.violation is None, outcome.plan.command
     queries = {
         name: known.text
-        for name, known in run.interested.items()
+        for name, known in run.judge.interested.items()
         if known.until_ms is None and known.node in run.world.nodes
     }
-    probes = {id: json.loads(body) for id, (_, body, probe, _) in run.published.items() if probe}
+    probes = {id: json.loads(one.body) for id, one in run.judge.published.items() if one.is_probe}
     names = list(probes)
     pairs = Matcher(queries, dialect="xpath").match(list(probes.values())).pairs()
     matched = {(names[number], str(id)) for number, id in pairs}

@@ -91,7 +91,7 @@ def test_a_catalogue_of_another_format_is_refused_and_left_as_it_is(catalogue_pl
     engine = sa.create_engine(url)
     with engine.begin() as first:
         first.execute(sa.text(f"UPDATE catalogue SET format = {number}"))
-    with pytest.raises(FormatError, match=f"has format {number}, and this is Tidings with format 3; use the version"):
+    with pytest.raises(FormatError, match=f"has format {number}, and this is Tidings with format 4; use the version"):
         Catalogue(catalogue_place)
     with engine.begin() as again:
         assert again.execute(sa.text("SELECT format FROM catalogue")).scalar_one() == number

@@ -2,79 +2,42 @@
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
+from tests.systems.bluedove.cloud import PLANE, A, B, C, Cloud, D, E, F, along, cut_at
 
 from tidings.filter.normal.value_sets import ordinal
 from tidings.model.domain import Attribute, Domain
 from tidings.model.types import DOUBLE
+from tidings.simulator.run import Run, RunOutcome, play
+from tidings.simulator.scenario import Scenario
 from tidings.simulator.world import Network, World
+from tidings.systems.bluedove.dispatcher_node import BlueDoveSettings
+from tidings.systems.bluedove.forwarding import Policy
 from tidings.systems.bluedove.laws import OneOwner, Tiles, placed_at_rest
-from tidings.systems.bluedove.messages import Copy, CopyPlaced, Handover, LoadReport, Match, TableNews
-from tidings.systems.bluedove.node import BlueDoveNode, BlueDoveSettings
-from tidings.systems.bluedove.placement import undivided
+from tidings.systems.bluedove.messages import (
+    Admit,
+    Copy,
+    CopyPlaced,
+    DimensionLoad,
+    Handover,
+    LoadReport,
+    Match,
+    Split,
+    TableNews,
+)
+from tidings.systems.bluedove.node import BlueDoveNode
 from tidings.systems.bluedove.segment_node import MatcherSettings
-from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
+from tidings.systems.bluedove.segment_table import BEGINNING, Edge
 from tidings.systems.overlay import MemoryLog
-from tidings.systems.protocols.content import Content
-from tidings.systems.protocols.effects import Effects, Event, Send
+from tidings.systems.protocols.effects import Event, Grow, Send
 from tidings.systems.protocols.gossip import GossipSettings
+from tidings.systems.system_settings import Given
 
 TRAFFIC = Domain("traffic", [Attribute(name, "double") for name in ("longitude", "latitude", "speed")])
-PLANE = Domain("plane", [Attribute(name, "double") for name in ("x", "y")])
-A, B, C, D, E, F = range(1, 7)
-
-
-def along(domain: Domain) -> Dimensions:
-    return Dimensions(undivided(tuple((attribute.name,) for attribute in domain.attributes)), Content(domain))
-
-
-def cut_at(dimensions: Dimensions, cuts: Sequence[Sequence[float]], owners: Sequence[int]) -> list[Edge]:
-    lows = [[BEGINNING, *(int(ordinal(cut, DOUBLE)) for cut in line)] for line in cuts]
-    return [
-        Edge(d, low, 0, owners[number], True, False) for d, line in enumerate(lows) for number, low in enumerate(line)
-    ]
-
-
-class Cloud:
-    def __init__(self, domain: Domain, cuts: Sequence[Sequence[float]], ids: Sequence[int], **options: Any) -> None:
-        random = Random(1)
-        self.world = World(random, Network(random), laws=options.pop("laws", ()))
-        self.dimensions = along(domain)
-        matcher = MatcherSettings(GossipSettings(period_ms=300), **options.pop("matcher", {}))
-        self.settings = BlueDoveSettings(matcher, **options)
-        self.nodes = {id: BlueDoveNode(id, random, self.dimensions, self.settings) for id in ids}
-        edges = cut_at(self.dimensions, cuts, ids)
-        for node in self.nodes.values():
-            node.seat(list(self.nodes.values()))
-            node.seat_segments(edges)
-            self.world.add(node)
-
-    def subscribe(self, id: int, name: str, text: str) -> None:
-        self.world.do(id, self.nodes[id].subscribe(name, text, self.world.now_ms))
-
-    def publish(self, id: int, name: str, **values: float) -> None:
-        self.world.do(id, self.nodes[id].publish(Event(name, json.dumps(values)), self.world.now_ms))
-
-    def run(self, for_ms: int) -> None:
-        self.world.run(self.world.now_ms + for_ms)
-
-    def hand_on(self, id: int, effects: Effects) -> None:
-        """Messages, in just this order, and the answers to them."""
-        under_way = deque((id, effect) for effect in effects)
-        while under_way:
-            sender, effect = under_way.popleft()
-            if isinstance(effect, Send):
-                answers = self.nodes[effect.to].on_message(sender, effect.message, self.world.now_ms)
-                under_way += [(effect.to, answer) for answer in answers]
-
-    def told(self, subscription: str) -> list[str]:
-        return sorted(d.event for d in self.world.deliveries if d.subscription == subscription)
 
 
 def test_figure_2_a_subscription_lands_on_every_matcher_that_it_overlaps() -> None:
@@ -99,7 +62,7 @@ def test_figure_3_the_event_goes_where_the_fewest_subscriptions_are() -> None:
     cloud = Cloud(PLANE, [[25, 50, 75], [25, 50, 75]], [A, B, C, D], policy="subscriptions")
     node = cloud.nodes[B]
     for matcher, x, y in ((A, 5, 13), (B, 12, 6), (C, 6, 5), (D, 4, 4)):
-        node.on_message(matcher, LoadReport(((x, 0, 0.0, 0.0), (y, 0, 0.0, 0.0))), 0)
+        node.on_message(matcher, LoadReport((DimensionLoad(x, 0, 0.0, 9.0), DimensionLoad(y, 0, 0.0, 9.0))), 0)
     event = Event("dot", '{"x": 90, "y": 10}')  # in X4 and Y1
     assert node.candidates(event) == [(0, D), (1, A)]
     assert sent_to(node.publish(event, 0)) == (0, D)
@@ -110,8 +73,8 @@ def test_figure_4_the_adaptive_policy_carries_queues_on_between_reports() -> Non
         cloud = Cloud(PLANE, [[25, 50, 75], [25, 50, 75]], [A, B, C, D], policy=policy)
         node = cloud.nodes[B]
         # D's queue was the shorter one, but grows: after five seconds it is not.
-        node.on_message(D, LoadReport(((9, 10, 30.0, 20.0), (9, 0, 0.0, 20.0))), 0)
-        node.on_message(A, LoadReport(((9, 0, 0.0, 20.0), (9, 40, 20.0, 20.0))), 0)
+        node.on_message(D, LoadReport((DimensionLoad(9, 10, 30.0, 20.0), DimensionLoad(9, 0, 0.0, 20.0))), 0)
+        node.on_message(A, LoadReport((DimensionLoad(9, 0, 0.0, 20.0), DimensionLoad(9, 40, 20.0, 20.0))), 0)
         assert sent_to(node.publish(Event("dot", '{"x": 90, "y": 10}'), 5_000)) == wanted
 
 
@@ -145,8 +108,7 @@ def test_a_matcher_that_joins_takes_over_parts_and_no_event_is_lost_meanwhile() 
         low = random.randint(0, 80)
         cloud.subscribe(A, f"s{number}", f"x >= {low} AND x < {low + 15} AND y > {random.randint(0, 60)}")
     cloud.run(3_000)
-    newcomer = BlueDoveNode(C, cloud.world.random, cloud.dimensions, cloud.settings)
-    cloud.world.add(newcomer, A)
+    newcomer = cloud.join(C, A)
     for number in range(60):
         cloud.publish(random.choice([A, B]), f"e{number}", x=random.uniform(0, 100), y=random.uniform(0, 100))
         cloud.run(50)
@@ -304,7 +266,7 @@ def test_queues_that_keep_growing_ask_for_another_matcher_and_fall_when_it_comes
     def grow() -> None:
         asked.append(cloud.world.now_ms)
         if len(asked) == 1:
-            cloud.world.add(BlueDoveNode(C, random, cloud.dimensions, cloud.settings), A)
+            cloud.join(C, A)
 
     cloud.world.grow = grow
     cloud.run(2_000)
@@ -368,3 +330,115 @@ def test_a_subscription_whose_candidates_are_one_machine_is_still_rebuilt() -> N
     cloud.publish(A, "e", x=70.0, y=70.0)
     cloud.run(2_000)
     assert cloud.told("s") == ["e"]
+
+
+@pytest.mark.parametrize("contact", [A, B])
+def test_matchers_that_join_at_the_same_time_all_get_segments(contact: int) -> None:
+    cloud = Cloud(PLANE, [[50], [50]], [A, B])
+    random = Random(5)
+    for number in range(40):
+        x, y = random.randint(0, 90), random.randint(0, 90)
+        cloud.subscribe(A, f"s{number}", f"x >= {x} AND x < {x + 10} AND y >= {y} AND y < {y + 10}")
+    cloud.run(3_000)
+    newcomers = [cloud.join(id, contact) for id in (C, D, E)]
+    cloud.run(60_000)
+    placed_at_rest(cloud.world)
+    for newcomer in newcomers:
+        assert all(any(s.owner == newcomer.id for s in newcomer.table.segments(d)) for d in (0, 1)), newcomer.id
+
+
+def test_the_owner_whose_queue_is_long_gives_though_another_has_more_subscriptions() -> None:
+    cloud = Cloud(PLANE, [[25, 50, 75], [25, 50, 75]], [A, B, C, D])
+    node = cloud.nodes[A]
+    for matcher, subscriptions, queued in ((A, 5, 0), (B, 30, 0), (C, 20, 40), (D, 5, 10)):
+        load = DimensionLoad(subscriptions, queued, 10.0, 20.0)
+        node.on_message(matcher, LoadReport((load, load)), 0)
+    effects = node.on_message(E, Admit(0, (0, 1)), 10)
+    asked = [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Split)]
+    assert asked == [C, C]
+    again = node.on_message(E, Admit(1, (0,)), 10)
+    assert [e.to for e in again if isinstance(e, Send) and isinstance(e.message, Split)] == [D]
+
+
+def test_saturation_that_all_dispatchers_see_is_decided_on_once() -> None:
+    cloud = Cloud(PLANE, [[15, 30, 45, 60, 75], [15, 30, 45, 60, 75]], [A, B, C, D, E, F])
+    asked = []
+    for second in range(1, 9):
+        load = DimensionLoad(20, 100 * second, 300.0, 200.0)
+        for id, node in cloud.nodes.items():
+            effects = node.on_message(C, LoadReport((load, load)), 1_000 * second)
+            asked += [id for effect in effects if isinstance(effect, Grow)]
+    assert asked == [A]
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "response time"])
+def test_a_dispatcher_that_matches_knows_how_old_its_own_report_is(policy: Policy) -> None:
+    cloud = Cloud(PLANE, [[50], [50]], [A, B], matcher={"service_ms": lambda held: 200}, policy=policy)
+    cloud.run(30_000)  # at rest: B's report is old
+    node = cloud.nodes[A]
+    busy = DimensionLoad(9, 100, 25.0, 5.0)  # for 20 s
+    node.on_message(B, LoadReport((busy, busy)), cloud.world.now_ms)
+    node.queues[1].extend([Match(Event(f"e{n}", '{"x": 60, "y": 10}'), 1, A) for n in range(2)])  # for 0.4 s
+    node.on_timer("report", cloud.world.now_ms)
+    assert sent_to_self_or(node.publish(Event("dot", '{"x": 60, "y": 10}'), cloud.world.now_ms), node) == A
+
+
+def sent_to_self_or(effects: Sequence[Any], node: BlueDoveNode) -> int:
+    """Who gets the event: another by a message, or the node itself."""
+    sent = [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Match)]
+    return sent[0] if sent else node.id
+
+
+def simulated(settings: Given, **sizes: Any) -> RunOutcome:
+    return play(Scenario("bluedove", settings=settings, **sizes))
+
+
+@pytest.mark.parametrize("settings", [(("dimensions", "1"),), (("replicated", "on"),)], ids=["p2p", "full replication"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_papers_baselines_deliver_the_same_while_nodes_come_and_go(settings: Given, seed: int) -> None:
+    outcome = simulated(settings, seed=seed, churn=0.8)
+    assert outcome.violation is None
+    assert outcome.delivered == outcome.owed > 0
+
+
+def test_with_full_replication_every_matcher_has_everything_and_any_gets_an_event() -> None:
+    run = Run(Scenario("bluedove", settings=(("replicated", "on"),), churn=0.0, repair_ms=1_000, events=40))
+    assert run.play().violation is None
+    nodes = [node for node in run.world.nodes.values() if isinstance(node, BlueDoveNode)]
+    assert all(len(node.sets) == 1 and len(node.sets[0]) == 8 for node in nodes)
+    asked = {nodes[0].candidates(Event(f"e{number}", "{}"))[0][1] for number in range(200)}
+    assert asked == {node.id for node in nodes}
+
+
+def test_with_one_dimension_an_event_has_one_candidate() -> None:
+    run = Run(Scenario("bluedove", settings=(("dimensions", "1"),), churn=0.0, repair_ms=1_000))
+    assert run.play().violation is None
+    node = next(iter(run.world.nodes.values()))
+    assert isinstance(node, BlueDoveNode)
+    assert len(node.sets) == 1
+    assert all(len(node.candidates(Event("e", body))) == 1 for body in run.workload.events)
+
+
+def test_a_saturated_network_grows_in_a_simulation() -> None:
+    busy = {"nodes": 3, "events": 80, "churn": 0.01, "repair_ms": 60_000}  # for 15 s, five events a second
+    outcome = simulated((("service_ms", "900"),), **busy)
+    assert outcome.nodes > 3
+    assert simulated((), **busy).nodes == 3
+
+
+def test_a_network_that_begins_with_dispatchers_gives_its_first_matcher_everything() -> None:
+    random = Random(2)
+    world, dimensions = World(random, Network(random)), along(PLANE)
+    settings = BlueDoveSettings(MatcherSettings(GossipSettings(period_ms=300)))
+    roles = {A: ("dispatcher",), B: ("dispatcher",), C: ("matcher",), D: ("matcher",)}
+    for id, own in roles.items():
+        world.add(BlueDoveNode(id, random, dimensions, settings, roles=own), A if id != A else None)
+        world.run(world.now_ms + 2_000)
+    world.run(15_000)
+    nodes = {id: node for id, node in world.nodes.items() if isinstance(node, BlueDoveNode)}
+    world.do(B, nodes[B].subscribe("s", "x > 30 AND y > 30", world.now_ms))
+    world.run(25_000)
+    world.do(A, nodes[A].publish(Event("e", '{"x": 40, "y": 40}'), world.now_ms))
+    world.run(30_000)
+    assert [d.event for d in world.deliveries] == ["e"]
+    placed_at_rest(world)

@@ -15,7 +15,8 @@ from tidings.model.domain import Attribute, Domain
 from tidings.model.event import read_events
 from tidings.systems import EVERYWHERE, PlacementError, channels_of, meet, place, positions_of, route, statistics_of
 from tidings.systems.bluedove import placement as bluedove
-from tidings.systems.bluedove.placement import Load, View, assigned, costs_of, joined, left, sizes, with_load
+from tidings.systems.bluedove.forwarding import Load, costs_of
+from tidings.systems.bluedove.placement import View, assigned, sizes, with_load
 from tidings.systems.geometry.line_positions import edges_at_quantiles, segments_of
 from tidings.testing.workloads import WORKLOADS
 
@@ -27,7 +28,7 @@ def view_of(domain: Domain, *edges: list[int], **given: Any) -> View:
     made = tuple(np.array(part, np.int64) for part in edges)
     candidates = sum(len(part) + 1 for part in made)
     paths = tuple(domain.leaves)[: len(edges)]
-    defaults = {"costs": np.zeros(candidates), "assignment": np.arange(candidates), "copies": 2}
+    defaults: dict[str, Any] = {"costs": np.zeros(candidates), "assignment": np.arange(candidates), "copies": 2}
     return View(paths, made, **defaults | given)
 
 
@@ -150,23 +151,24 @@ def test_hot_spots_store_2_77_times_the_mean_in_a_and_d_and_1_73_times_in_b_and_
     assert counts.max(axis=1) / counts.mean(axis=1) == pytest.approx([2.77, 1.73, 1.73, 2.77], abs=0.05)
 
 
-def test_a_newcomer_takes_half_of_the_hottest_segments_and_gives_all_back_on_leaving() -> None:
-    workload = WORKLOADS["bluedove"](1_000, 200)
+def test_there_are_as_many_partitions_as_asked_for_or_as_many_as_there_are_segments() -> None:
+    workload = WORKLOADS["bluedove"](2_000, 200)
     filters, events = compile_filters(workload.filters, workload.domain), read_events(workload.events, workload.domain)
-    view = bluedove.adapt(statistics_of(filters, events), partitions=4, matchers=4)
-    view = replace(view, copies=100, costs=np.zeros(16))  # as in the paper, where nothing is held for a whole dimension
-    view = replace(view, costs=sizes(place(filters, view), view))
-    wanted = meet(filters, events, view).pairs
-    larger = joined(view, filters)
-    assert (larger.partitions, larger.epoch) == (5, view.epoch + 1)
-    for dimension, edges in enumerate(larger.edges):
-        assert len(edges) == len(view.edges[dimension]) + 1
-        assert (larger.assignment[larger.bases[dimension] : larger.bases[dimension + 1]] == 4).sum() == 1
-    assert larger.costs.max() < view.costs.max()
-    smaller = left(larger, 1, filters)
-    assert (smaller.partitions, smaller.epoch) == (4, view.epoch + 2)
-    for changed in (larger, smaller):
-        assert all((np.diff(edges) > 0).all() for edges in changed.edges)  # no gap, no overlap
-        assert meet(filters, events, changed).pairs == wanted
-    with pytest.raises(PlacementError, match="last matcher"):
-        left(view_of(PLANE, [], assignment=np.zeros(1, np.int64)), 0, filters)
+    for wanted in (2, 7, 20, 64):
+        view = bluedove.adapt(statistics_of(filters, events), partitions=wanted)
+        assert view.partitions == wanted
+        assert len(view.paths) > 1
+    few = compile_filters([f"x = {number % 3}" for number in range(30)], PLANE)
+    view = bluedove.adapt(statistics_of(few), partitions=20)
+    assert view.partitions == view.candidates < 20
+
+
+def test_what_was_measured_is_in_the_view_and_is_written_and_read_with_it() -> None:
+    view = view_of(PLANE, [10], [10])
+    figures = [np.array(column, np.float64) for column in ([9, 4, 9, 4], [0, 3, 0, 0], [5, 5, 5, 5], [10, 10, 2, 2])]
+    loaded = with_load(view, Load(*figures), policy="adaptive")
+    read = View.from_dict(loaded.to_dict())
+    assert read.load is not None
+    assert read.costs.tolist() == loaded.costs.tolist() == [0.1, 0.4, 0.5, 0.5]
+    assert read.load.to_dict() == Load(*figures).to_dict()
+    assert View.from_dict({name: value for name, value in view.to_dict().items() if name != "load"}).load is None

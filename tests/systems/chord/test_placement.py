@@ -24,9 +24,11 @@ from tidings.systems import (
     view_to_dict,
 )
 from tidings.systems.chord import placement as chord
+from tidings.systems.geometry import hashed_values
 from tidings.systems.geometry.node_ring import Ring, even_ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.placement import Order, shares
+from tidings.systems.statistics import Statistics
 
 PRICE = {"type": "decimal(10,2)", "min": "0.00", "max": "20.00", "precision": "0.01"}
 STOCKS = Domain(
@@ -76,7 +78,9 @@ def test_the_event_of_figure_1_matches_subscription_1_of_figure_2_in_3_lists_and
 def test_figure_6_chord_scatters_a_range_over_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = {1: 6, 2: 2, 3: 4}  # the paper's hash, of which it gives only these
     monkeypatch.setattr(
-        chord, "value_positions", lambda path, numbers, ring: np.array([figure[number] for number in numbers.tolist()])
+        hashed_values,
+        "value_positions",
+        lambda path, numbers, ring: np.array([figure[number] for number in numbers.tolist()]),
     )
     filters = compile_filters(["0 < a AND a < 4"], EIGHT)
     view = chord.adapt(statistics_of(filters), partitions=8, ring=FULL)
@@ -143,16 +147,16 @@ def test_the_empirical_distribution_gives_every_node_about_as_many_events() -> N
 def test_the_hash_is_of_the_attribute_and_the_value() -> None:
     ring = even_ring(16)
     same = np.array([5])
-    assert chord.value_positions(("a",), same, ring) != chord.value_positions(("b",), same, ring)
+    assert hashed_values.value_positions(("a",), same, ring) != hashed_values.value_positions(("b",), same, ring)
 
 
 def test_positions_are_the_same_in_every_process() -> None:
-    positions = chord.value_positions(("price",), np.array([0, 840]), even_ring(4))
+    positions = hashed_values.value_positions(("price",), np.array([0, 840]), even_ring(4))
     assert positions.tolist() == [
         201414937174105,
         23502216275343,
     ]
-    assert chord.null_position(("price",), even_ring(4)) == 162704542049710
+    assert hashed_values.null_position(("price",), even_ring(4)) == 162704542049710
 
 
 @pytest.mark.parametrize("placement", [chord, opchord])
@@ -163,3 +167,55 @@ def test_a_view_survives_being_written_and_read(placement: Any) -> None:
     assert again.epoch == 7
     assert place(filters, again).keys.tolist() == place(filters, view).keys.tolist()
     assert route(events, again).keys.tolist() == route(events, view).keys.tolist()
+
+
+WIDE = "Price >= 1.00 AND Price < 19.00"  # 1,800 values
+
+
+def test_a_range_is_held_at_all_its_values_where_there_is_no_limit() -> None:
+    filters = compile_filters([WIDE, "Price >= 0"], STOCKS)
+    statistics = statistics_of(filters)
+    limited, unlimited = (chord.adapt(statistics, partitions=4, values_max=most) for most in (64, 0))
+    assert len(place(filters, limited)) == 2  # in no list, and so held everywhere
+    assert np.bincount(place(filters, unlimited).subscriptions).tolist() == [1_800, 2_001]
+
+
+def test_without_a_limit_a_range_without_declared_ends_is_not_listed_for_ever() -> None:
+    domain = Domain("open", [Attribute("n", "bigint")])
+    filters = compile_filters(["n > 5", "n > 5 AND n < 9"], domain)
+    placed = place(filters, chord.adapt(statistics_of(filters), partitions=4, values_max=0))
+    assert np.bincount(placed.subscriptions).tolist() == [1, 3]
+
+
+def test_texts_of_which_nothing_is_known_are_hashed_by_value_in_order_too() -> None:
+    filters, events = compile_filters(FIGURE_2, STOCKS), stocks_event()
+    known = statistics_of(filters)
+    unknown = Statistics(known.filters, known.subscriptions)
+    view = opchord.adapt(unknown, partitions=8)
+    assert ("Symbol",) in view.paths
+    assert ("Symbol",) not in view.orders
+    assert meet(filters, events, view).pairs == [(0, 0)]
+    owners = view.ring.owners(hashed_values.event_positions(events, ("Symbol",), None, view.ring))
+    channel = view.paths.index(("Symbol",))
+    placed = place(filters, view)
+    held = positions_of(placed.keys[channels_of(placed.keys) == channel])
+    assert set(held.tolist()) == set(owners.tolist())
+    again = view_from_dict(json.loads(json.dumps(view_to_dict(view))))
+    assert place(filters, again).keys.tolist() == placed.keys.tolist()
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 100, 1_000])
+@pytest.mark.parametrize("empirical", [False, True])
+def test_values_in_order_are_counted_and_found_where_their_hash_puts_them(count: int, empirical: bool) -> None:
+    domain = Domain("small", [Attribute("a", "int", min=0, max=count - 1, precision=1)])
+    filters = compile_filters(["a > 0"], domain)
+    seen = np.random.default_rng(count).integers(0, count, 300)
+    statistics = statistics_of(filters, read_events([{"a": int(a)} for a in seen], domain))
+    view = opchord.adapt(statistics, partitions=1, ring=Ring(12, (0,)), empirical=empirical)
+    order = view.orders["a",]
+    offsets = order.offsets(np.arange(order.count), view.ring)
+    assert view.value_position(0, order.count) is None
+    found = [view.value_position(0, number) for number in range(order.count)]
+    assert found == ((order.start + offsets) % 4096).tolist()
+    for position in range(0, 4096, 7):
+        assert view.values_up_to(0, position) == int((offsets <= (position - order.start) % 4096).sum())

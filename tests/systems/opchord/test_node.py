@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from random import Random
 from typing import Any
 
 import pytest
 
+from tidings.filter.compile.compiler import compile_filters
 from tidings.model.domain import Attribute, Domain
+from tidings.model.event import read_events
 from tidings.simulator.world import Network, World
 from tidings.systems.chord import placement as chord
 from tidings.systems.geometry.line_positions import LineCells
 from tidings.systems.geometry.node_ring import Arc, Ring
 from tidings.systems.opchord import placement as opchord
 from tidings.systems.opchord.bugs import CountsEverything
-from tidings.systems.opchord.list_keeper import OPChordSettings
+from tidings.systems.opchord.list_holder import OPChordSettings
 from tidings.systems.opchord.lists import Conjunction, Lists
 from tidings.systems.opchord.messages import Collected
 from tidings.systems.opchord.node import OPChordNode
+from tidings.systems.overlay import overlay_named
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Event
 from tidings.systems.protocols.ring import ChordSettings, Notify
+from tidings.systems.statistics import statistics_of
 
 EIGHT = Domain("one", [Attribute("a", "int", min=0, max=7, precision=1)])
 STOCKS = Domain(
@@ -362,3 +367,32 @@ def test_a_range_is_stored_in_a_lookup_and_a_walk_and_by_jumps_where_values_are_
 ) -> None:
     assert walk[0] <= mean_store_hops(nodes, values, width, jump=1e9) <= walk[1]
     assert jump[0] <= mean_store_hops(nodes, values, width, jump=2.0) <= jump[1]
+
+
+def test_a_nodes_lists_are_in_the_order_that_its_domain_declares() -> None:
+    overlay = overlay_named("opchord").overlay
+    view = overlay.ground(Content(STOCKS), overlay.settings).view
+    assert view.orders["Price",].count == 2_001  # (20.00 − 0) / 0.01 + 1
+    assert view.orders["Price",].before is None
+
+
+@pytest.mark.parametrize(("empirical", "evenly"), [(True, False), (False, True)])
+def test_with_a_sample_lists_are_in_the_order_of_its_distribution_unless_that_is_off(
+    empirical: bool, evenly: bool
+) -> None:
+    overlay = overlay_named("opchord").overlay
+    filters = compile_filters(["Price > 1"], STOCKS)
+    sample = statistics_of(filters, read_events([{"Price": Decimal(price)} for price in ("1.00", "2.00")], STOCKS))
+    view = overlay.ground(Content(STOCKS, sample), overlay.settings._replace(empirical=empirical)).view
+    assert (view.orders["Price",].before is None) == evenly
+
+
+def test_the_limit_on_values_of_a_range_is_a_setting_of_chords_nodes() -> None:
+    overlay = overlay_named("chord").overlay
+    for most in (64, 0):
+        settings = overlay.settings._replace(values_max=most)
+        made = overlay.ground(Content(STOCKS), settings)
+        found = made.conjunctions("Price > 1.00 AND Price < 9.00")[0].arcs
+        channel = made.view.paths.index(("Price",)) if most == 0 else made.view.catch_all
+        assert list(found) == [channel]
+        assert len(found[channel]) == (1 if most else 799)

@@ -10,13 +10,16 @@ from lxml import etree
 
 from tidings.errors import FilterError, TidingsError
 from tidings.simulator.world import Network, World
-from tidings.systems.protocols.effects import Event, Id
+from tidings.systems.protocols.effects import Event, Id, Send
+from tidings.systems.protocols.ring import AskState, Notify, State
 from tidings.systems.sonnet import laws
 from tidings.systems.sonnet.messages import AskRows
 from tidings.systems.sonnet.node import TIDY, SonnetNode
 from tidings.systems.sonnet.path_digest import Ordering
 from tidings.systems.sonnet.paths import Paths, group_of, hangs_below, lineage_of, range_of
-from tidings.systems.sonnet.virtual_node import SonnetSettings, VirtualNode
+from tidings.systems.sonnet.placement import network_view
+from tidings.systems.sonnet.sonnet_settings import SonnetSettings
+from tidings.systems.sonnet.virtual_node import VirtualNode
 from tidings.xml.path_parser import parse_path
 
 # Figure 1, where the query of the text says `author` and the feed has `a`
@@ -52,7 +55,7 @@ class Net:
     ) -> None:
         random = Random(seed)
         self.world = World(random, Network(random, plane_ms=plane_ms))
-        self.paths = Paths(variant)
+        self.paths = Paths(network_view(variant))
         self.hosts = [
             SonnetNode(id, random, self.paths, settings) for id in sorted(random.sample(range(1 << 32), hosts))
         ]
@@ -203,6 +206,84 @@ def test_who_comes_to_a_group_that_was_just_given_up_is_in_place_when_all_know_o
     assert network.told() == sorted(("two", f"e{number}") for number in range(28))
 
 
+def repeated(network: Net) -> int:
+    return sum(host.repeats_sent for host in network.hosts)
+
+
+def test_a_document_is_not_sent_again_where_a_node_says_that_it_confirms_it_later() -> None:
+    network = Net()
+    network.subscribe(0, "s", "/a/b")
+    network.rest()
+    (above,) = [node for node in network.virtual() if node.lineage.tokens == ("a",)]
+    above._complete_ms = network.world.now_ms + 8_000  # as if others may have yet to register with it
+    publisher = next(host for host in network.hosts if host.id != above.host)
+    network.publish(network.hosts.index(publisher), "e", "<a><b/></a>")
+    network.rest(7_000)
+    assert network.told() == [("s", "e")]
+    assert publisher.log.pending()
+    network.rest(3_000)
+    assert not publisher.log.pending()
+    assert not repeated(network)
+
+
+def test_a_document_that_a_node_passed_on_too_early_reaches_who_came_later() -> None:
+    network = Net()
+    network.subscribe(0, "s", "/a/b")
+    network.rest()
+    (above,) = [node for node in network.virtual() if node.lineage.tokens == ("a",)]
+    above._complete_ms = network.world.now_ms + 5_000  # those below have yet to register again …
+    above.down.clear()
+    network.publish(1, "e", "<a><b/></a>")
+    network.rest(2_500)  # … and do so with their next registration
+    assert above.down
+    network.rest(5_000)
+    assert network.told() == [("s", "e")]
+    assert not repeated(network)
+
+
+def test_a_document_is_sent_again_where_a_node_that_was_to_confirm_it_is_gone() -> None:
+    network = Net()
+    network.subscribe(0, "s", "/a/b")
+    network.rest()
+    (above,) = [node for node in network.virtual() if node.lineage.tokens == ("a",)]
+    publisher = next(host for host in network.hosts if host.id != above.host)
+    above._complete_ms = network.world.now_ms + 60_000
+    network.publish(network.hosts.index(publisher), "e", "<a><b/></a>")
+    network.rest(1_000)
+    network.hosts.remove(next(host for host in network.hosts if host.id == above.host))
+    network.world.crash(above.host)
+    network.rest(40_000)
+    assert repeated(network)
+    assert not publisher.log.pending()
+
+
+def test_a_document_for_a_group_that_is_gone_is_confirmed_when_nobody_comes_to_it() -> None:
+    network = Net(settings=SonnetSettings(expiry_ms=180_000))
+    network.subscribe(0, "s", "/a")
+    network.rest()
+    (node,) = [node for node in network.virtual() if node.lineage.tokens == ("a",)]
+    node.seat_row(lineage_of(parse_path("/a/b"), "ranks").group, (), 1.0)  # of long ago, as somebody remembers it
+    network.publish(1, "e", "<a><b/></a>")
+    network.rest(9_000)
+    assert network.told() == [("s", "e")]
+    assert not any(host.log.pending() for host in network.hosts)
+    assert not repeated(network)
+    assert not node.down
+
+
+def test_who_has_lost_all_that_followed_asks_the_node_before_it() -> None:
+    network = Net(hosts=8)
+    before, node = sorted((host.zero for host in network.hosts), key=lambda zero: zero.id)[2:4]
+    following = node.successors
+    node._fingers = [None] * len(node._fingers)  # it has joined a moment ago
+    node.successors = following[:1]
+    node._learn()
+    asked = node.on_undelivered(following[0], Notify(), 0)
+    assert Send(before.id, AskState("adopt")) in asked
+    node.on_message(before.id, State("adopt", before.predecessor, before.successors), 0)
+    assert node.successors == before.successors[1:]
+
+
 def busy(network: Net, documents: int, every_ms: int) -> None:
     for number in range(documents):
         network.publish(number, f"b{network.world.now_ms}", "<a><b/></a>")
@@ -228,6 +309,7 @@ def test_nodes_degrade_into_an_overloaded_group_and_are_upgraded_when_it_is_not(
     network.rest(1_000)
     assert len(network.world.deliveries) - before == 150 * len(queries)
     assert len(set(network.told())) == len(network.told())
+    assert repeated(network) < 0.02 * sum(host.packets_sent for host in network.hosts)
     network.rest(60_000)
     assert not degraded()
     assert not network.flaws()

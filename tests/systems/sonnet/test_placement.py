@@ -17,9 +17,13 @@ from tidings.systems import EVERYWHERE, meet, place, route, statistics_of, view_
 from tidings.systems.planner.planner import Room, plan
 from tidings.systems.sharding import visits_of
 from tidings.systems.sonnet import placement as sonnet
-from tidings.systems.sonnet.path_digest import Offers, groups_asked, prefix_group, token_group
+from tidings.systems.sonnet.document_header import admits, header_of
+from tidings.systems.sonnet.path_digest import Digest, Ordering
+from tidings.systems.sonnet.path_groups import Offers, PathGroup, groups_asked, prefix_group, token_group
+from tidings.systems.sonnet.paths import lineage_of
 from tidings.testing.random_data import NAMESPACES, make_document, make_path
-from tidings.testing.xml_workloads import dtd
+from tidings.testing.real_data import DataMissing
+from tidings.testing.xml_workloads import XML_WORKLOADS, dtd
 from tidings.xml.document_columns import read_documents
 from tidings.xml.path_meaning import read_document
 from tidings.xml.path_parser import parse_path
@@ -47,7 +51,8 @@ def held_at(view: sonnet.View, filters: FilterTable) -> dict[int, object]:
     placed = place(filters, view)
     owners = view.owners(placed.keys)
     keys = [
-        None if owner == EVERYWHERE else view.groups[key][1] for owner, key in zip(owners, placed.keys, strict=True)
+        None if owner == EVERYWHERE else view.groups[key // view.partitions][1]
+        for owner, key in zip(owners, placed.keys, strict=True)
     ]
     return dict(zip(placed.subscriptions.tolist(), keys, strict=True))
 
@@ -55,14 +60,18 @@ def held_at(view: sonnet.View, filters: FilterTable) -> dict[int, object]:
 # ---------------------------------------------------------------------- groups
 
 
+ORDERINGS: list[Ordering] = ["ranks", "hashes"]
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_document_offers_every_group_that_a_query_asks_for_which_it_satisfies(seed: int) -> None:
+def test_a_document_offers_every_group_that_a_query_asks_for_which_it_satisfies(seed: int, ordering: Ordering) -> None:
     random = Random(seed)
     paths = [parse_path(make_path(random), NAMESPACES) for _ in range(150)]
     documents = [make_document(random) for _ in range(40)]
-    asked = [groups_asked(path) for path in paths]
+    asked = [groups_asked(path, ordering) for path in paths]
     numbers = {group: number for number, group in enumerate(sorted(set().union(*asked)))}
-    offers, columns = Offers(numbers), read_documents([text.encode() for text in documents], text=True)
+    offers, columns = Offers(numbers, ordering), read_documents([text.encode() for text in documents], text=True)
     matched = 0
     for number, text in enumerate(documents):
         found, read = offers.of(columns, number), read_document(text)
@@ -82,7 +91,32 @@ def test_a_query_asks_for_its_beginnings_its_branches_with_their_values_and_its_
             ("rss", "channel", "language", "=en"),
         ]
     }  # fmt: skip
-    assert {group.token for group in asked if not group.length} == {"rss", "channel", "language", "item", "author"}
+    assert {group.token for group in asked if not group.length} == {
+        "rss", "channel", "language", "=en", "item", "author", "=Liu",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_nodes_and_partitions_hold_a_query_at_the_same_groups_and_documents_find_them(ordering: Ordering) -> None:
+    random = Random(5)
+    paths = [parse_path(make_path(random), NAMESPACES) for _ in range(150)]
+    groups: dict[PathGroup, Digest] = {}
+    for path in paths:
+        above = lineage_of(path, ordering)
+        while not (above.is_zero or above.parent is None):
+            if not above.digest.truncated and above.tokens[-1][0] != "=":  # a value at the end may be too long for one
+                groups[prefix_group(above.tokens, ordering)] = above.digest
+                assert prefix_group(above.tokens, ordering) in groups_asked(path, ordering)
+            above = above.parent
+    offers = Offers({group: number for number, group in enumerate(groups)}, ordering)
+    offered = 0
+    for _ in range(40):
+        text = make_document(random)
+        header = header_of(read_document(text), ordering)
+        for number in offers.of(read_documents([text.encode()], text=True), 0):
+            offered += 1
+            assert admits(header, list(groups.values())[number])
+    assert offered > 40
 
 
 def test_what_is_denied_or_one_of_several_is_not_asked_for() -> None:
@@ -97,7 +131,7 @@ def test_a_subscription_is_held_at_the_beginning_that_the_fewest_documents_have(
     filters = filters_of("/rss/channel/item[author = 'A1']/title", "/book/title", "/rss/channel/title")
     view = sonnet.adapt(statistics_of(filters, feeds_and_books()), partitions=2)
     assert held_at(view, filters) == {
-        0: prefix_group(("rss", "channel", "item", "author", "=A1")),
+        0: token_group("=A1"),  # other authors have a bit in common with it
         1: prefix_group(("book", "title")),
         2: prefix_group(("rss", "channel", "title")),
     }
@@ -137,6 +171,35 @@ def test_documents_that_are_alike_go_to_one_owner_and_not_to_others() -> None:
     visits = visits_of(events, view)
     assert len(visits) == events.count
     assert set(visits.partitions.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("name", list(XML_WORKLOADS))
+def test_a_document_visits_three_of_eight_partitions_and_each_holds_a_part(name: str) -> None:
+    try:
+        workload = XML_WORKLOADS[name](queries=3_000, documents=300)
+    except DataMissing as missing:
+        pytest.skip(str(missing))
+    filters = filters_of(*workload.queries)
+    events = events_of(*(document.decode() for document in workload.documents))
+    view = sonnet.adapt(statistics_of(filters, events.part(0, 150)), partitions=8)
+    others = events.part(150, 300)
+    visits = visits_of(others, view)
+    assert len(visits) / others.count <= 3.05  # by 150 others, on average
+    assert sorted(np.unique(visits.partitions)) == list(range(8))
+    placed = place(filters, view)
+    owners = view.owners(placed.keys)
+    assert np.bincount(owners[owners != EVERYWHERE], minlength=8).max() <= 0.4 * filters.count
+
+
+def test_a_class_is_held_by_several_partitions_and_a_document_goes_to_one_of_them() -> None:
+    filters, events = filters_of("/rss/channel", "//title"), feeds_and_books(60)
+    view = sonnet.adapt(statistics_of(filters, events), partitions=6, visits_max=1)
+    assert (view.visits, sorted(one for of_class in view.holders for one in of_class)) == (1, list(range(6)))
+    visits = visits_of(events, view)
+    assert len(visits) == events.count
+    assert len(np.unique(visits.partitions)) > 3
+    assert np.array_equal(visits_of(events, view).partitions, visits.partitions)
+    assert "in 1 classes" not in view.described()
 
 
 def test_an_event_consults_a_shard_once_however_many_of_its_groups_lead_there() -> None:
@@ -192,6 +255,23 @@ def test_a_view_is_written_and_read() -> None:
     assert isinstance(again, sonnet.View)
     assert (again.groups, again.epoch, again.described()) == (view.groups, 3, view.described())
     assert np.array_equal(again.rates, view.rates)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_every_match_is_found_by_ranks_and_by_hashes(ordering: Ordering) -> None:
+    workload = dtd(queries=300, documents=40)
+    filters = filters_of(*workload.queries)
+    events = events_of(*(document.decode() for document in workload.documents))
+    view = sonnet.adapt(statistics_of(filters, events), partitions=4, ordering=ordering)
+    again = view_from_dict(view_to_dict(view))
+    documents = [read_document(document) for document in workload.documents]
+    wanted = [
+        (number, query)
+        for number, document in enumerate(documents)
+        for query, path in enumerate(map(parse_path, workload.queries))
+        if document.holds(path)
+    ]
+    assert meet(filters, events, again).pairs == wanted
 
 
 def test_the_planner_divides_by_paths_what_does_not_fit_everywhere() -> None:

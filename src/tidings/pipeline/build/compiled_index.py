@@ -19,7 +19,6 @@ from tidings.model.domain import Domain
 from tidings.pipeline.build.event_schema import check_events, domain_of
 from tidings.pipeline.build.index_directory import IndexDirectory, Layout, Manifest
 from tidings.pipeline.build.placement_choice import (
-    AUTO,
     PlacementOptions,
     checked_name,
     executor_cores,
@@ -30,6 +29,7 @@ from tidings.pipeline.build.shard_building import BuiltLayout, IndexBuilder
 from tidings.pipeline.build.table_reading import Contents, checked, contents_of, domain_name, id_type
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.match_metrics import Measures, measured_lines
+from tidings.systems.interface import AUTO
 from tidings.systems.planner.planner import PlacementPlan
 
 log = logging.getLogger("tidings.pipeline")
@@ -47,6 +47,7 @@ def compile(
     memory: int | str | None = None,
     dimensions: list[str] | None = None,
     segments: int | None = None,
+    policy: str | None = None,
 ) -> Index:
     """Compile a table of subscriptions, with the columns id, filter and where wanted domain, into an index.
 
@@ -58,12 +59,15 @@ def compile(
     `placement` is the name of one of `tidings.systems`, or "auto": what the planner finds cheapest, of
     one placement or several. For "auto", `memory` is what an executor has for its part of the index (as
     2g), by default what Spark is configured with; `sample` are typical events, in a DataFrame or Arrow
-    table, which improve the estimates. `dimensions` and `segments` are of bluedove, and by default chosen
-    by what the filters ask.
+    table, which improve the estimates. `dimensions`, `segments` and `policy` are of bluedove, and by default chosen
+    by what the filters ask; the policies are those of `tidings.systems.bluedove.forwarding`.
     """
     checked_name(placement)
     options = PlacementOptions(
-        None if memory is None else parse_bytes(memory), None if dimensions is None else tuple(dimensions), segments
+        None if memory is None else parse_bytes(memory),
+        None if dimensions is None else tuple(dimensions),
+        segments,
+        policy,
     )
     index = Index(subscriptions, directory, options, sample=sample)
     if domain is not None:

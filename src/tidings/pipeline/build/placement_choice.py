@@ -21,11 +21,10 @@ from tidings.model.event import read_events
 from tidings.pipeline.build.table_reading import indexed, read_table
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import is_local
-from tidings.systems.interface import PlacementError, View, placement_named, placements, system_named
+from tidings.systems.interface import AUTO, PlacementError, View, placement_named, placements, system_named
 from tidings.systems.planner.planner import PlacementPlan, Room, plan
 from tidings.systems.statistics import Statistics, statistics_of
 
-AUTO = "auto"
 SAMPLE = 10_000  # subscriptions
 PARTITIONS_MIN = 4
 
@@ -41,6 +40,7 @@ class PlacementOptions:
     memory: int | None = None  # bytes that an executor has for its part of the index
     dimensions: tuple[str, ...] | None = None
     segments: int | None = None
+    policy: str | None = None  # by which an event's candidate is chosen
 
     def of(self, placement: str) -> dict[str, Any]:
         """What of it concerns a placement."""

@@ -60,6 +60,7 @@ class Adapted:
     refused: Mapping[str, str] = field(default_factory=dict)  # placements that cannot, and why
     clustering: Mapping[str, Any] = field(default_factory=dict)  # of ways to cluster all subscriptions the quality
     seconds: Mapping[str, float] = field(default_factory=dict)
+    partitions: int = 0  # that were asked for
 
 
 def adapt(
@@ -102,7 +103,7 @@ def adapt(
         views[one], ways = over_whole_table(ours, statistics, view, clusters_wanted)
         found |= ways
     seconds["whole table"] = time.perf_counter() - began - seconds["statistics"] - seconds["views"]
-    return Adapted(statistics, views, refused, found, seconds)
+    return Adapted(statistics, views, refused, found, seconds, wanted)
 
 
 # ---------------------------------------------------------------------- statistics

@@ -17,7 +17,7 @@ from tidings.model.domain import path_text
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.streams.checkpoint import write_durably
 from tidings.systems.geometry.line_positions import edges_to_json
-from tidings.systems.interface import View, view_from_dict, view_to_dict
+from tidings.systems.interface import REPLICATED, View, view_from_dict, view_to_dict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,6 +42,8 @@ def report(found: Adapted) -> RenderableType:
     for name, why in found.refused.items():
         table.add_row(Text(name, "dim"), "", "", Text(why, "dim"))
     parts.append(table)
+    other = [_other_partitions(name, view, found.partitions) for name, view in found.views.items()]
+    parts += [line for line in other if line]
     if found.clustering:
         ways = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title="clusters by", title_justify="left")
         for column in ("way", "false negatives", "subscriptions an event meets", "precision"):
@@ -52,6 +54,18 @@ def report(found: Adapted) -> RenderableType:
             ways.add_row(way, f"{quality.false_negatives:,}", met, f"{quality.precision:.4f}")
         parts += ["", ways]
     return Group(*parts)
+
+
+def _other_partitions(name: str, view: View, asked: int) -> str:
+    """Says why a View has not as many partitions as were asked for; nothing if it has."""
+    if not asked or view.partitions == asked or name == REPLICATED:
+        return ""
+    why = (
+        f"what it divides by, {view.described()}, has too few different values in the filters"
+        if view.partitions < asked
+        else "each of its parts is a partition of its own"
+    )
+    return f"{name}: {view.partitions:,} partitions, not {asked:,}: {why}"
 
 
 def described(view: View) -> str:

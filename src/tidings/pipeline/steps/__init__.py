@@ -6,5 +6,6 @@ match_tasks     what tasks do to match: rows, or visits of rows that were routed
 index_version   a version of an index on a worker: base, delta, removed ids and View
 combine_step    what an event found at several partitions, put together
 counted_lists   lists of conjunctions, for placements that count (Chord, OPChord)
+counted_stream  the same in a stream, where an event is known by its position
 match_metrics   what matching takes, to compare with what the planner expected
 """

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from pyspark import SparkFiles
+import pyarrow.compute as pc
 
 from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.normal.filter_table import FilterTable
@@ -26,7 +27,7 @@ from tidings.matching.batch_columns import Columns, Mask
 from tidings.matching.matcher import Matcher
 from tidings.model.domain import Domain
 from tidings.model.event import EventBatch
-from tidings.pipeline.steps.index_version import consulted
+from tidings.pipeline.steps.index_version import consulted, find_file
 from tidings.pipeline.steps.match_tasks import with_lists
 from tidings.pipeline.steps.route_step import read_rows
 from tidings.systems.geometry.key_pairs import distinct_pairs
@@ -101,14 +102,49 @@ def _decided(filters: FilterTable, placed: Placed, view: View) -> Any:
 
 
 @dataclass(frozen=True)
-class ListTask:
-    """What a worker has to know to look events up in lists."""
+class Lists:
+    """The lists of a View: where their files are, and what a worker has to know to look things up in them."""
 
-    names: tuple[str, ...]  # of the events' columns
-    files: Mapping[int, str]  # of the lists, by shard
+    files: Mapping[int, str]  # names, by shard
     reads: tuple[str, ...]  # the columns that filters read
     view: View
     domain: Domain
+    folder: Path | None = None  # of the files; None: Spark brought them
+    aside: frozenset[int] = frozenset()  # subscriptions that are left out
+
+    def path(self, shard: int) -> str:
+        return str(find_file(self.folder, self.files[shard]))
+
+    def found(self, events: pa.RecordBatch, shards: Any) -> tuple[Numbers, Any, Mask]:
+        """Returns for each event the conjunctions that the lists in `shards` name, from one offset to the next.
+
+        And which events do not fit the domain.
+        """
+        read, unfit = read_rows(events, self.domain, [*(path[0] for path in self.view.paths), *self.reads])
+        routed = route(read, self.view)
+        rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for shard, mine in consulted(shards):
+            if shard not in self.files:
+                continue
+            if channel_of_shard(shard) == len(self.view.paths):
+                held = _catch_all(self.path(shard), self.domain, self.aside)
+                event, conjunctions = _matched(held, mine, events.select(list(self.reads)))
+            else:
+                one = _list(self.path(shard), self.domain, self.aside)
+                event, conjunctions = _listed(one, channel_of_shard(shard), mine, read, routed, self.view)
+            rows.append(event)
+            found.append(conjunctions)
+        event = np.concatenate(rows)
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(event, minlength=len(events)))])
+        return offsets, pa.array(np.concatenate(found)[np.argsort(event, kind="stable")]), unfit
+
+
+@dataclass(frozen=True)
+class ListTask:
+    """What a worker has to know to look the visits of a batch up."""
+
+    names: tuple[str, ...]  # of the events' columns
+    lists: Lists
 
 
 def look_up(task: ListTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -117,31 +153,9 @@ def look_up(task: ListTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
         sent = pa.RecordBatch.from_arrays(batch.columns, names=[f"_{i}" for i in range(batch.num_columns)])
         for start in range(0, len(batch), EVENTS_AT_ONCE):
             part = sent.slice(start, EVENTS_AT_ONCE)
-            yield from with_lists(part, *_looked_up(task, part), "found")
-
-
-def _looked_up(task: ListTask, batch: pa.RecordBatch) -> tuple[Numbers, Any, Mask]:
-    """For each visit the conjunctions that its lists name, from one offset to the next; and which events do not fit."""
-    *columns, visit = cast(list[Any], batch.columns)
-    named = pa.RecordBatch.from_arrays(columns, names=list(task.names))
-    events, unfit = read_rows(named, task.domain, [*(path[0] for path in task.view.paths), *task.reads])
-    routed = route(events, task.view)
-    rows, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for shard, mine in consulted(visit.field("shards")):
-        if shard not in task.files:
-            continue
-        if channel_of_shard(shard) == len(task.view.paths):
-            event, conjunctions = _matched(
-                _catch_all(task.files[shard], task.domain), mine, named.select(list(task.reads))
-            )
-        else:
-            held = _list(task.files[shard], task.domain)
-            event, conjunctions = _listed(held, channel_of_shard(shard), mine, events, routed, task.view)
-        rows.append(event)
-        found.append(conjunctions)
-    event = np.concatenate(rows)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(event, minlength=len(batch)))])
-    return offsets, pa.array(np.concatenate(found)[np.argsort(event, kind="stable")]), unfit
+            *columns, visit = cast(list[Any], part.columns)
+            events = pa.RecordBatch.from_arrays(columns, names=list(task.names))
+            yield from with_lists(part, *task.lists.found(events, visit.field("shards")), "found")
 
 
 def _listed(
@@ -170,15 +184,15 @@ def _matched(held: CatchAll, rows: Numbers, events: pa.RecordBatch) -> tuple[Num
 
 
 @lru_cache(maxsize=LISTS_KEPT)
-def _list(name: str, domain: Domain) -> List:
-    table = _read(name).sort_by("key")
+def _list(path: str, domain: Domain, aside: frozenset[int]) -> List:
+    table = _read(path, aside).sort_by("key")
     filters, boxes = _boxes(table, domain)
     return List(np.asarray(table["conjunction"]), boxes, np.asarray(table["key"]), filters)
 
 
 @lru_cache(maxsize=2)
-def _catch_all(name: str, domain: Domain) -> CatchAll:
-    table = _read(name)
+def _catch_all(path: str, domain: Domain, aside: frozenset[int]) -> CatchAll:
+    table = _read(path, aside)
     encoded = table["filter"].combine_chunks().dictionary_encode()
     number = np.asarray(encoded.indices)
     order = np.argsort(number, kind="stable")
@@ -187,9 +201,10 @@ def _catch_all(name: str, domain: Domain) -> CatchAll:
     return CatchAll(np.asarray(table["conjunction"])[order], starts, Matcher(filters, domain, threads=1))
 
 
-def _read(name: str) -> pa.Table:
-    with pa.memory_map(SparkFiles.get(name)) as file:
-        return pa.ipc.open_file(file).read_all()
+def _read(path: str, aside: frozenset[int]) -> pa.Table:
+    with pa.memory_map(path) as file:
+        table = pa.ipc.open_file(file).read_all()
+    return table.filter(~pc.field("id").isin(sorted(aside))) if aside else table
 
 
 def _boxes(table: pa.Table, domain: Domain) -> tuple[FilterTable, Numbers]:
@@ -218,31 +233,30 @@ class Conjunctions:
 
 @dataclass(frozen=True)
 class Count:
-    """Settles what was found in lists: a `combining.Settle`."""
+    """Settles what was found in lists: a `combine_step.Settle`."""
 
-    name: str | None  # of the file of conjunctions; None if there are none
-    domain: Domain
-    reads: tuple[str, ...]
+    lists: Lists
     string_ids: bool
 
     def __call__(self, events: pa.RecordBatch, rows: Numbers, found: Any) -> tuple[Numbers, Any]:
-        if self.name is None:
+        lists = self.lists
+        if CONJUNCTIONS not in lists.files:
             return np.empty(0, np.int64), pa.array([], pa.string() if self.string_ids else pa.int64())
-        known = _conjunctions(self.name, self.domain)
+        known = _conjunctions(lists.path(CONJUNCTIONS), lists.domain, lists.aside)
         at = np.searchsorted(known.numbers, np.asarray(found))
         rows, at = counted(rows, at, known.lists)
         holds = np.ones(len(rows), bool)
         undecided = np.flatnonzero(known.open[at])
         if len(undecided):
-            columns = Columns(read_rows(events, self.domain, self.reads)[0])
+            columns = Columns(read_rows(events, lists.domain, lists.reads)[0])
             holds[undecided] = verified(known.filters, columns, rows[undecided], known.boxes[at[undecided]])
         rows, subscriptions = distinct_pairs(rows[holds], known.subscription[at[holds]])
         return rows, known.ids.take(pa.array(subscriptions))
 
 
 @lru_cache(maxsize=2)
-def _conjunctions(name: str, domain: Domain) -> Conjunctions:
-    table = _read(name).sort_by("conjunction")
+def _conjunctions(path: str, domain: Domain, aside: frozenset[int]) -> Conjunctions:
+    table = _read(path, aside).sort_by("conjunction")
     lists = np.asarray(table["key"])
     open_ = lists < 0
     filters, boxes = _boxes(table.filter(pa.array(open_)), domain)

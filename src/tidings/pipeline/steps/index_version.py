@@ -36,7 +36,7 @@ from tidings.model.domain import Domain
 from tidings.model.event import Reject
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.steps.match_metrics import DELTA, Measures
-from tidings.systems.interface import View, view_from_dict
+from tidings.systems.interface import CountsLists, View, view_from_dict
 
 VERSIONS_KEPT = 4  # in a worker: that of a batch, that of one that is run again, and those of other queries
 SCRATCH_BYTES = 384 << 20  # for matching a batch
@@ -81,15 +81,20 @@ class VersionFiles:
         return (*self.base.values(), *self.delta)
 
 
-def read_version(folder: Path, name: str, shipped: str | None = None) -> VersionFiles:
-    """Reads the version that a stream's driver wrote to a file of the query's folder."""
+def read_version(folder: Path, name: str, shipped: str | None = None, *, lists: bool = False) -> VersionFiles:
+    """Reads the version that a stream's driver wrote to a file of the query's folder.
+
+    A View with lists that are counted is left out unless the caller counts (`lists`): then there is no View.
+    """
     form = json.loads(find_file(folder, name, shipped).read_text())
     base: Mapping[int, str] = dict(enumerate(form["shards"]))
     view = domain = None
     if form.get("placed") is not None:
         layout = json.loads(find_file(folder, form["placed"]).read_text())
-        base = {file["shard"]: file["name"] for file in layout["files"]}
-        view, domain = view_from_dict(layout["view"]), Domain.from_json(form["domain"])
+        placed = view_from_dict(layout["view"])
+        if lists or not isinstance(placed, CountsLists):
+            base = {file["shard"]: file["name"] for file in layout["files"]}
+            view, domain = placed, Domain.from_json(form["domain"])
     return VersionFiles(base, tuple(form["reads"]), tuple(form["changes"]), form["overridden"], view, domain)
 
 
@@ -151,6 +156,7 @@ class PinnedVersions:
     key: str  # of the query: before the names of files that Spark brings to other disks
     column: str
     aside: Aside = NOTHING
+    lists: bool = False  # whether those who match can count lists
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[ShardedVersion, pa.RecordBatch]]:
         numbers = np.asarray(batch.column(self.column))
@@ -159,11 +165,11 @@ class PinnedVersions:
             yield self.version(number), batch if mine.all() else batch.filter(pa.array(mine))
 
     def version(self, number: int) -> ShardedVersion:
-        return _kept((self.folder, number, self.aside.filters), lambda: self._read(number))
+        return _kept((self.folder, number, self.aside.filters, self.lists), lambda: self._read(number))
 
     def _read(self, number: int) -> ShardedVersion:
         folder, name = Path(self.folder), f"{number}.json"
-        files = read_version(folder, name, shipped_name(self.key, name))
+        files = read_version(folder, name, shipped_name(self.key, name), lists=self.lists)
         removed = None if files.removed is None else read_ids(find_file(folder, files.removed))
         return ShardedVersion(files, folder, removed, self.aside.filters)
 

@@ -7,7 +7,7 @@ matches. Tasks that Spark runs again count again: a measure is of work done.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,8 @@ from tidings.pipeline.build.index_directory import Layout
 from tidings.systems.interface import CombinesViews, view_from_dict
 from tidings.systems.sharding import channel_of_shard
 
-Counts = dict[int, tuple[int, int, int]]  # by shard: lookups, candidates, nanoseconds
+Count = tuple[int, int, int]  # lookups, candidates, nanoseconds
+Counts = dict[int, Count]  # by shard
 
 EVENTS = -1  # in place of a shard: the events that were matched, and their matches
 DELTA = -2  # in place of a shard: the files of what was put in since the base was compiled
@@ -44,6 +45,19 @@ def measured_lines(placement: str, layout: Layout, counts: Counts) -> list[str]:
                 f"{candidates / events:,.1f} candidates and {nanoseconds / events / 1e3:,.1f} µs an event"
             )
     return lines
+
+
+def counts_since(now: Mapping[int, Count], before: Mapping[int, Count]) -> Counts:
+    """Returns what was counted in between; all of it, if the counters began again."""
+    none = (0, 0, 0)
+    if any(now.get(shard, none) < counts for shard, counts in before.items()):
+        before = {}
+    found: Counts = {}
+    for shard, (lookups, candidates, nanoseconds) in now.items():
+        known = before.get(shard, none)
+        if lookups > known[0]:
+            found[shard] = (lookups - known[0], candidates - known[1], nanoseconds - known[2])
+    return found
 
 
 class _Sums(AccumulatorParam[Counts]):

@@ -14,15 +14,15 @@ from tidings.errors import EventError
 from tidings.model.domain import path_text
 from tidings.pipeline.build.compiled_index import Index
 from tidings.pipeline.build.event_schema import domain_of
-from tidings.pipeline.build.placement_choice import AUTO, PlacementOptions, checked_name
+from tidings.pipeline.build.placement_choice import PlacementOptions, checked_name
 from tidings.pipeline.runtime.spark_workarounds import numbered
 from tidings.pipeline.steps.combine_step import CombineTask, combine
-from tidings.pipeline.steps.counted_lists import CONJUNCTIONS, Count, ListTask, look_up
+from tidings.pipeline.steps.counted_lists import Count, Lists, ListTask, look_up
 from tidings.pipeline.steps.index_version import OneVersion, VersionFiles
 from tidings.pipeline.steps.match_metrics import Measures
 from tidings.pipeline.steps.match_tasks import MatchTask, match_rows, match_visits
 from tidings.pipeline.steps.route_step import RouteTask, routed_once, routed_to_each
-from tidings.systems.interface import CountsLists, view_from_dict
+from tidings.systems.interface import AUTO, CountsLists, view_from_dict
 
 Output = Literal["ids", "pairs", "counts"]
 
@@ -95,8 +95,9 @@ def _combined(
     routed = _routed(events, files, task, combined=True)
     if isinstance(files.view, CountsLists):
         found = T.StructField("found", T.ArrayType(T.LongType(), False))
-        step: Any = partial(look_up, ListTask(task.names, files.base, files.reads, files.view, files.domain))
-        settle = Count(files.base.get(CONJUNCTIONS), files.domain, files.reads, task.string_ids)
+        lists = Lists(files.base, files.reads, files.view, files.domain)
+        step: Any = partial(look_up, ListTask(task.names, lists))
+        settle = Count(lists, task.string_ids)
     else:
         found, step, settle = schema.fields[-1], partial(match_visits, replace(task, goes_on=True), measures), None
     between = T.StructType([*routed.schema.fields, found])

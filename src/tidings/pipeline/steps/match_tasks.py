@@ -42,7 +42,7 @@ def match_rows(task: MatchTask, measures: Measures, batches: Iterator[pa.RecordB
         batch = pa.RecordBatch.from_arrays(given.columns, names=list(task.names))
         for version, rows in task.versions.split(batch):
             measures.saw(len(rows))
-            yield from _answered(task, rows, version.match, measures)
+            yield from answered(task, rows, version.match, measures)
     freeze_garbage("match")
 
 
@@ -57,7 +57,7 @@ def match_visits(task: MatchTask, measures: Measures, batches: Iterator[pa.Recor
         for version, rows in task.versions.split(batch):
             measures.saw(int(np.asarray(_visit(rows).field("first")).sum()))
             match = version.match if version.view is None else _by_visit(version)
-            yield from _answered(task, rows, match, measures)
+            yield from answered(task, rows, match, measures)
     freeze_garbage("match")
 
 
@@ -76,8 +76,13 @@ def _visit(rows: pa.RecordBatch) -> Any:
     return rows.column(VISIT)
 
 
-def _answered(task: MatchTask, rows: pa.RecordBatch, match: _Match, measures: Measures) -> Iterator[pa.RecordBatch]:
-    """The columns that go on, with what `match` finds; NULL for rows that do not fit their domain or are left out."""
+def answered(
+    task: MatchTask, rows: pa.RecordBatch, match: _Match, measures: Measures, *, count: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The columns that go on, with what `match` finds; NULL for rows that do not fit their domain or are left out.
+
+    Without `count`, what is found does not count as matches yet.
+    """
     fits = _fitting(task, rows)
     if fits is not None:
         unfit = _going_on(task, rows.filter(pc.invert(fits)))
@@ -85,7 +90,8 @@ def _answered(task: MatchTask, rows: pa.RecordBatch, match: _Match, measures: Me
         rows = rows.filter(fits)
     if len(rows):
         found = match(rows, measures)
-        measures.saw(0, sum(map(len, found)))
+        if count:
+            measures.saw(0, sum(map(len, found)))
         yield from answer(_going_on(task, rows), found, counts=task.counts, string_ids=task.string_ids)
 
 

@@ -29,7 +29,7 @@ PINS_KEPT = 200  # Spark keeps 100 batches
 
 
 @dataclass(frozen=True)
-class Identity:
+class QueryIdentity:
     """What a query is, in words that its user gave."""
 
     source: str
@@ -41,7 +41,7 @@ class Identity:
 class Checkpoint:
     """A query's directory, in use by this process only."""
 
-    def __init__(self, path: str | os.PathLike[str], identity: Identity, *, recover: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], identity: QueryIdentity, *, recover: bool = False) -> None:
         self.path = Path(path).absolute()
         self._check_format()
         if recover:
@@ -107,8 +107,8 @@ class Checkpoint:
         """Refuse what Spark would stumble over: what it reads of its lists of offsets and commits, and its own name."""
         planned, done = self.last_planned, self.last_committed
         needed = {batch for batch in (planned, done) if batch is not None}
-        if planned and planned != done:
-            needed.add(planned - 1)  # it is run again, from where the one before it ended
+        if planned:
+            needed.add(planned - 1)  # where the last one begins, which Spark reads even if that is done
         files = [(f"offsets/{batch}", 3) for batch in sorted(needed)]
         for name, lines in [*files, *([] if done is None else [(f"commits/{done}", 2)])]:
             try:
@@ -180,7 +180,7 @@ class Checkpoint:
             reason = error
         raise PipelineError(f"checkpoint: cannot write to {self.path}: {reason}; give a directory that can be written")
 
-    def _identified(self, identity: Identity, recover: bool) -> tuple[str, bool]:
+    def _identified(self, identity: QueryIdentity, recover: bool) -> tuple[str, bool]:
         """Of the query in this directory, its name, and whether it goes on from where another was lost."""
         path = self.path / IDENTITY
         given = identity.__dict__

@@ -30,7 +30,7 @@ from tidings.pipeline.sources.log_source import PAGE_FIELDS, read_members, strea
 from tidings.pipeline.sources.version_gate import Gate
 from tidings.pipeline.steps.index_version import NOTHING, Aside, find_file, shipped_name
 from tidings.pipeline.steps.match_metrics import Measures
-from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.pipeline.streams.checkpoint import Checkpoint, QueryIdentity
 from tidings.pipeline.streams.stream_query import Stream, started
 from tidings.pipeline.streams.version_files import SharedMember, SharedVersions
 from tidings.store.log.page import EventColumns, Page, attribute_columns
@@ -69,7 +69,7 @@ class SharedQuery:
         self._spark = spark
         self._log = log
         self._sink = sink
-        identity = Identity(f"log:{log.absolute()} (shared)", "members", sink.describe(), "ids")
+        identity = QueryIdentity(f"log:{log.absolute()} (shared)", "members", sink.describe(), "ids")
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
             self._checkpoint = Checkpoint(checkpoint, identity, recover=recover)

@@ -39,12 +39,13 @@ from tidings.pipeline.runtime.spark_session import session
 from tidings.pipeline.runtime.spark_workarounds import activate, numbered
 from tidings.pipeline.sinks.stream_sinks import Sink, StoreSink, as_sink
 from tidings.pipeline.sources.stream_sources import REJECTED, VERSION, LogEvents, Source, as_source
+from tidings.pipeline.steps.counted_stream import match_by_lists
 from tidings.pipeline.steps.index_version import NOTHING, Aside, PinnedVersions
-from tidings.pipeline.steps.match_metrics import Measures
+from tidings.pipeline.steps.match_metrics import Counts, Measures
 from tidings.pipeline.steps.match_step import pairs
 from tidings.pipeline.steps.match_tasks import MatchTask, match_rows, match_visits
 from tidings.pipeline.steps.route_step import RouteTask, routed_to_each
-from tidings.pipeline.streams.checkpoint import Checkpoint, Identity
+from tidings.pipeline.streams.checkpoint import Checkpoint, QueryIdentity
 from tidings.pipeline.streams.version_files import VersionFeed
 from tidings.systems.interface import REPLICATED
 
@@ -63,6 +64,7 @@ def stream(
     domain: Any = None,
     recover: bool = False,
     partitions: int | None = None,
+    lists: bool = False,
     aside: Aside = NOTHING,
     options: Mapping[str, str] | None = None,
 ) -> Stream:
@@ -77,7 +79,8 @@ def stream(
     there and end. `recover` puts a checkpoint that does not fit its store aside, and goes on after
     the last position of the log that the store knows. With `partitions`, events are routed to so many by
     the Views that versions of the index have (see `changes`); without, every task has all subscriptions,
-    whatever the versions say. What is in `aside` is left out. `options` go to Spark's query as they are.
+    whatever the versions say. Views with lists (Chord, OPChord) are used only with `lists`, which costs another
+    shuffle; ids are integers then. What is in `aside` is left out. `options` go to Spark's query as they are.
     """
     source, target = as_source(events), as_sink(sink)
     if partitions is not None and not (isinstance(source, LogEvents) and isinstance(target, StoreSink)):
@@ -88,7 +91,7 @@ def stream(
         source = _recovered(source, target)
     own = isinstance(subscriptions, DataFrame)
     place = "a table" if own else str(Path(_directory_of(subscriptions)).absolute())
-    identity = Identity(source.describe(), place, target.describe(), output)
+    identity = QueryIdentity(source.describe(), place, target.describe(), output)
     opened = Checkpoint(checkpoint, identity, recover=recover)
     with contextlib.ExitStack() as undo:
         undo.callback(opened.release)
@@ -103,8 +106,8 @@ def stream(
         feed = VersionFeed(spark, directory, opened, checked)
         undo.callback(feed.stop)
         measures = Measures.on(spark.sparkContext)
-        task = _task(frame, opened, checked, source, aside)
-        step = partial(_match, task=task, measures=measures, output=output, partitions=partitions)
+        task = _task(frame, opened, checked, source, aside, lists)
+        step = partial(_match, task=task, measures=measures, output=output, partitions=partitions, lists=lists)
         shown = step(frame if source.pins else frame.withColumn(VERSION, F.lit(0).cast("bigint")))
         target.prepare(shown, opened)
         running = Stream(opened, feed, directory, measures)
@@ -204,6 +207,11 @@ class Stream:
         return self._feed.current
 
     @property
+    def counts(self) -> Counts:
+        """What tasks have counted, by shard."""
+        return self._measures.counts
+
+    @property
     def is_running(self) -> bool:
         return bool(self.query.isActive)
 
@@ -267,13 +275,17 @@ def _batches(checkpoint: Checkpoint) -> int:
 # ---------------------------------------------------------------------- steps
 
 
-def _match(frame: DataFrame, *, task: MatchTask, measures: Measures, output: str, partitions: int | None) -> DataFrame:
+def _match(
+    frame: DataFrame, *, task: MatchTask, measures: Measures, output: str, partitions: int | None, lists: bool
+) -> DataFrame:
     """Rows with a version, each with its matches; if they are routed, with those of each visit."""
     ids = T.StringType() if task.string_ids else T.LongType()
     added = T.StructField("subscriptions", T.ArrayType(ids, containsNull=False))
     schema = T.StructType([*([frame.schema[name] for name in task.keeps] or frame.schema.fields), added])
     if partitions is None:
         matched = numbered(frame).mapInArrow(partial(match_rows, task, measures), schema)
+    elif lists:
+        matched = match_by_lists(frame, task, measures, partitions, schema)
     else:
         routed = routed_to_each(frame, RouteTask(task.names, task.versions, partitions, position=task.position))
         matched = routed.mapInArrow(partial(match_visits, task, measures), schema)
@@ -345,12 +357,16 @@ class _Checked:
         self.id_type = manifest.id_type
 
 
-def _task(frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: Source, aside: Aside) -> MatchTask:
+def _task(
+    frame: DataFrame, checkpoint: Checkpoint, checked: _Checked, source: Source, aside: Aside, lists: bool
+) -> MatchTask:
+    if lists and checked.id_type == "string":
+        raise PipelineError("stream: lists are counted of subscriptions whose ids are integers, and these have texts")
     prefix = getattr(source, "prefix", "")
     version, rejected = f"{prefix}{VERSION}", f"{prefix}{REJECTED}"
     return MatchTask(
         names=tuple(frame.columns) if version in frame.columns else (*frame.columns, version),
-        versions=PinnedVersions(str(checkpoint.versions), checkpoint.query, version, aside),
+        versions=PinnedVersions(str(checkpoint.versions), checkpoint.query, version, aside, lists),
         string_ids=checked.id_type == "string",
         keeps=(f"{prefix}position", version) if prefix else (),
         rejected=rejected if rejected in frame.columns else None,

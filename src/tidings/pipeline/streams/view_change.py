@@ -13,7 +13,7 @@ last batch under it is done (`versions`): see `tidings.systems.transition` for t
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +21,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidings.model.domain import Domain
 from tidings.pipeline.build.index_directory import IndexDirectory
-from tidings.pipeline.build.placement_choice import AUTO, PlacementOptions
+from tidings.pipeline.build.placement_choice import PlacementOptions
 from tidings.pipeline.build.shard_building import IndexBuilder
 from tidings.pipeline.build.table_reading import Contents
-from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.jobs.adaptation import over_whole_table, statistics_over
 from tidings.pipeline.streams.index_changes import Base
-from tidings.systems.interface import REPLICATED, CountsLists, View, placement_named, view_from_dict, view_to_dict
+from tidings.systems.interface import (
+    AUTO,
+    REPLICATED,
+    Counts,
+    Elastic,
+    View,
+    placement_named,
+    view_from_dict,
+    view_to_dict,
+)
 from tidings.systems.planner.planner import Division, Room, estimates, plan
 from tidings.systems.statistics import Statistics
 
@@ -70,6 +78,8 @@ class Question:
     placement: str = AUTO  # one that is named is taken whatever it costs
     epoch: int = 0  # of the next View
     made_for: int | None = None  # partitions that were asked for when the View in force was made
+    counts: Counts = field(default_factory=dict)  # what tasks did under the View in force
+    seconds: float = 1.0  # in this time
 
     @property
     def is_outgrown(self) -> bool:
@@ -82,10 +92,30 @@ def decide(
 ) -> ViewDecision:
     """What a table of subscriptions and a history of events ask for."""
     statistics = statistics_over(subscriptions, events, domain)
+    following = followed(in_force, statistics, asked)
+    if following is not None:
+        return weigh(following, in_force, statistics, asked, follows=True)
     found = asked_for(statistics, asked)
     if found is not None:
         found, _ = over_whole_table(subscriptions, statistics, found)
     return weigh(found, in_force, statistics, asked)
+
+
+def followed(in_force: View | None, statistics: Statistics, asked: Question) -> View | None:
+    """The View in force, as it follows executors that were added or taken, or a partition that is saturated.
+
+    None where there is nothing to follow, or the View is of a kind that has to be made again.
+    """
+    if in_force is None or not isinstance(in_force, Elastic) or asked.placement not in (AUTO, in_force.placement):
+        return None
+    filters, scale = statistics.filters, statistics.scale
+    measured = in_force.measured(asked.counts, asked.seconds) if asked.counts else in_force
+    assert isinstance(measured, Elastic)
+    if asked.is_outgrown:
+        changed = measured.resized(asked.room.partitions, filters, scale=scale)
+    else:
+        changed = measured.relieved(filters, scale=scale)
+    return changed if changed.partitions != in_force.partitions else None
 
 
 def asked_for(statistics: Statistics, asked: Question) -> View | None:
@@ -94,13 +124,16 @@ def asked_for(statistics: Statistics, asked: Question) -> View | None:
         view: View = plan(statistics, asked.room, subscription_bytes=asked.subscription_bytes).view
     else:
         view = placement_named(asked.placement).adapt(statistics, partitions=asked.room.partitions)
-    if isinstance(view, CountsLists):
-        raise PipelineError(f"placement '{asked.placement}' counts lists, which a stream does not; choose another")
     return None if view.placement == REPLICATED else view
 
 
-def weigh(found: View | None, in_force: View | None, statistics: Statistics, asked: Question) -> ViewDecision:
-    """Whether a View that was found is worth it, beside the one in force and beside none at all."""
+def weigh(
+    found: View | None, in_force: View | None, statistics: Statistics, asked: Question, *, follows: bool = False
+) -> ViewDecision:
+    """Whether a View that was found is worth it, beside the one in force and beside none at all.
+
+    One that follows executors or load takes the place of the one in force whatever they are estimated to cost.
+    """
     room, placement, events_a_batch = asked.room, asked.placement, asked.events_a_batch
     whole = placement_named(REPLICATED).adapt(statistics, partitions=room.partitions)
     views: list[View] = [whole if view is None else view for view in (in_force, found)]
@@ -108,11 +141,12 @@ def weigh(found: View | None, in_force: View | None, statistics: Statistics, ask
         views.append(whole)
     divisions = estimates(views, statistics, room, subscription_bytes=asked.subscription_bytes)
     costs = [_cost(one, room, events_a_batch) for one in divisions]
-    among = [1] if placement != AUTO else range(1 if asked.is_outgrown else 0, len(costs))
+    must_change = follows or asked.is_outgrown
+    among = [1] if placement != AUTO or follows else range(1 if must_change else 0, len(costs))
     best = min(among, key=lambda at: (not costs[at].fits, costs[at].batch_ns))
     chosen = None if views[best].placement == REPLICATED else _numbered(views[best], asked.epoch)
     said = f"a micro-batch of {events_a_batch:,.0f} events takes {costs[best]}, {costs[0]} as it is"
-    pays = _pays(in_force, chosen, costs[0], costs[best], asked)
+    pays = _pays(in_force, chosen, costs[0], costs[best], asked, must_change=must_change)
     return ViewDecision(chosen, pays, said, costs[best], costs[0], room.partitions)
 
 
@@ -122,13 +156,15 @@ def _cost(division: Division, room: Room, events: float) -> Cost:
     return Cost(division.name, division.expected_ns, batch_ns, division.bytes <= room.memory)
 
 
-def _pays(in_force: View | None, chosen: View | None, old: Cost, new: Cost, asked: Question) -> bool:
+def _pays(
+    in_force: View | None, chosen: View | None, old: Cost, new: Cost, asked: Question, *, must_change: bool
+) -> bool:
     if in_force is None and chosen is None:
         return False
     if in_force is not None and chosen is not None:
         if _says(in_force) == _says(chosen):
             return False
-        if asked.is_outgrown:
+        if must_change:
             return True
     is_asked_for = asked.placement != AUTO and asked.placement != (in_force.placement if in_force else REPLICATED)
     return is_asked_for or new.fits > old.fits or new.batch_ns < PAYS * old.batch_ns

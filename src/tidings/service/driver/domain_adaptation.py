@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -28,7 +28,6 @@ from tidings.errors import TidingsError
 from tidings.model.domain import RESERVED_PREFIX, Domain
 from tidings.pipeline.build.index_directory import IndexDirectory
 from tidings.pipeline.build.placement_choice import (
-    AUTO,
     PlacementOptions,
     executor_cores,
     executor_memory,
@@ -36,19 +35,21 @@ from tidings.pipeline.build.placement_choice import (
 )
 from tidings.pipeline.sinks.mailbox_groups import Regrouping, SimilarGroups, regroup
 from tidings.pipeline.sources.log_source import read_log
+from tidings.pipeline.steps.match_metrics import counts_since
 from tidings.pipeline.streams.index_changes import Base, IndexSnapshot
 from tidings.pipeline.streams.view_change import Question, ViewDecision, decide, lay_out, made_for
 from tidings.service.data.data_directory import DomainFiles
 from tidings.service.driver.domain_index import DomainIndex
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import MAX_WAITING, Notifications
-from tidings.systems.interface import REPLICATED, View
+from tidings.systems.interface import AUTO, REPLICATED, Counts, CountsLists, View
 from tidings.systems.planner.planner import Room
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EVERY_SECONDS = 600.0
+NAMED_SECONDS = 5.0  # after which a placement that is named is tried again
 LEAST = 5_000  # subscriptions: fewer are matched faster than an event is sent anywhere, and fill few mailboxes at once
 HISTORY_BYTES = 64 << 20  # of the log's newest events
 SAMPLE = 2_000  # events by which groups are judged and files are made
@@ -65,7 +66,7 @@ class Adapting:
     spark: SparkSession
     log: Path  # the directory of the log
     every_seconds: float = EVERY_SECONDS
-    placement: str = AUTO  # a named one is used whatever it costs, however few subscriptions there are
+    placement: str = AUTO  # of domains that name none; a named one is used whatever it costs, however small they are
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="tidings-adapt"))
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -94,6 +95,8 @@ class BatchCount:
 
     events: int = 0
     batches: int = 0
+    shards: Counts = field(default_factory=dict)  # what was counted in each, since the query began
+    at: float = field(default_factory=time.monotonic)
 
     def since(self, before: BatchCount) -> float:
         """Events in a micro-batch; 1 if there were too few batches to know."""
@@ -101,18 +104,30 @@ class BatchCount:
         return 1.0 if batches < BATCHES_MIN else max(1.0, (self.events - before.events) / batches)
 
 
+class Routing(NamedTuple):
+    """How a stream routes events: to so many partitions, and whether lists are counted there."""
+
+    partitions: int
+    lists: bool
+
+
 class Adapter:
     """Adapts one domain. The domain's thread calls it; only the steps run in `Adapting.pool`."""
 
-    def __init__(self, adapting: Adapting, files: DomainFiles) -> None:
+    def __init__(self, adapting: Adapting, files: DomainFiles, named: Callable[[], str | None] = lambda: None) -> None:
+        """`named` returns the placement that the domain names, if any."""
         self._adapting = adapting
         self._files = files
+        self._named = named
+        self._tries = 0  # to have a placement that is named
+        self._next_try = 0.0
         self._directory = IndexDirectory(files.index)
         self._due = time.monotonic() + adapting.every_seconds
         self._under_way: Future[Any] | None = None
         self._view: View | None = None  # in force
         self._made_for: int | None = None  # partitions that were asked for when it was made
         self._counted = BatchCount()  # at the last decision
+        self._measured: BatchCount | None = None  # when the View in force was first seen to be
         self._events_a_batch = 1.0
         self.changes = 0  # of the View, since the driver began
         self.groups = 0  # of mailboxes, as they were last made
@@ -124,9 +139,13 @@ class Adapter:
         self._made_for = made_for(index.placed)
 
     @property
-    def partitions(self) -> int | None:
-        """How many partitions the stream routes events to; None: it routes nothing."""
-        return None if self._view is None else self._view.partitions
+    def placement(self) -> str:
+        return self._named() or self._adapting.placement
+
+    @property
+    def routing(self) -> Routing | None:
+        """How the stream routes events; None: they stay where they are read."""
+        return None if self._view is None else Routing(self._view.partitions, isinstance(self._view, CountsLists))
 
     @property
     def view(self) -> View | None:
@@ -137,7 +156,7 @@ class Adapter:
         if self._under_way is None:
             if self._view is not None and index.placed is None:  # so much has changed that there is a new base
                 self._begin(self._build, index.base(), self._view, self._made_for)
-            elif time.monotonic() >= self._due:
+            elif time.monotonic() >= self._due or self._is_named_anew():
                 self._decide(index, count)
             return False
         if not self._under_way.done():
@@ -173,6 +192,7 @@ class Adapter:
                 self._begin(self._group, index.snapshot(), self._events_a_batch)
             case Built() if index.adopt(found.base, found.layout):
                 self._view, self._made_for = found.view, made_for(found.layout)
+                self._measured = None
                 _log.info("%s: epoch %d is in force", self._files.key, found.view.epoch)
                 self.changes += 1
                 return True
@@ -186,19 +206,38 @@ class Adapter:
         return False
 
     def _decide(self, index: DomainIndex, count: BatchCount) -> None:
-        adapting = self._adapting
-        self._due = time.monotonic() + adapting.every_seconds
-        named = adapting.placement != AUTO
+        self._due = time.monotonic() + self._adapting.every_seconds
+        named = self.placement != AUTO
         has_events = count.events > self._counted.events
         if not has_events or not index.known or (len(index.known) < LEAST and not named):
             return  # nothing to adapt to, or nothing that could pay
+        counts, seconds = self._load(count)
         self._events_a_batch, self._counted = count.since(self._counted), count
-        if adapting.placement == REPLICATED and self._view is None:
+        if self.placement == REPLICATED and self._view is None:
             self._begin(self._group, index.snapshot(), self._events_a_batch)
         else:
             epoch = index.version + 1  # versions only grow, over restarts too
-            given = self._view, self._made_for, self._events_a_batch, epoch
+            given = self._view, self._made_for, self._events_a_batch, epoch, self.placement, counts, seconds
             self._begin(self._decided, index.snapshot(), *given)
+
+    def _is_named_anew(self) -> bool:
+        """Whether the domain names a placement that is not in force; after a try that fails, less and less often."""
+        named, in_force = self._named(), REPLICATED if self._view is None else self._view.placement
+        if named in (None, in_force):
+            self._tries = 0
+            return False
+        if time.monotonic() < self._next_try:
+            return False
+        self._next_try = time.monotonic() + min(EVERY_SECONDS, NAMED_SECONDS * 2**self._tries)
+        self._tries += 1
+        return True
+
+    def _load(self, count: BatchCount) -> tuple[Counts, float]:
+        """What tasks have counted under the View in force since the last decision, and in how many seconds."""
+        before, self._measured = self._measured, count
+        if before is None or self._view is None:
+            return {}, 1.0
+        return counts_since(count.shards, before.shards), max(count.at - before.at, 1e-3)
 
     def _begin(self, step: Callable[..., Any], *given: Any) -> None:
         self._under_way = self._adapting.pool.submit(self._run, step, *given)
@@ -211,13 +250,21 @@ class Adapter:
         return step(*given)
 
     def _decided(
-        self, snapshot: IndexSnapshot, in_force: View | None, made_for: int | None, events_a_batch: float, epoch: int
+        self,
+        snapshot: IndexSnapshot,
+        in_force: View | None,
+        made_for: int | None,
+        events_a_batch: float,
+        epoch: int,
+        placement: str,
+        counts: Counts,
+        seconds: float,
     ) -> ViewDecision | None:
         events = self._history(snapshot)
         if events is None:
             return None
         size = snapshot.bytes or BYTES_A_SUBSCRIPTION
-        asked = Question(self._adapting.room(), events_a_batch, size, self._adapting.placement, epoch, made_for)
+        asked = Question(self._adapting.room(), events_a_batch, size, placement, epoch, made_for, counts, seconds)
         return decide(self._table(snapshot.rows), events, snapshot.domain, in_force, asked)
 
     def _build(self, base: Base, view: View, made_for: int) -> Built:

@@ -12,7 +12,7 @@ from tidings.pipeline.sinks.stream_sinks import StoreSink
 from tidings.pipeline.sources.stream_sources import LogEvents
 from tidings.pipeline.sources.version_gate import Gate
 from tidings.pipeline.streams.checkpoint import IDENTITY
-from tidings.service.driver.domain_adaptation import Adapter, BatchCount, carries_pages
+from tidings.service.driver.domain_adaptation import Adapter, BatchCount, Routing, carries_pages
 from tidings.service.driver.domain_index import DomainIndex
 from tidings.service.driver.followed_filters import domain_of
 from tidings.service.driver.mailbox_upkeep import MailboxUpkeep
@@ -42,12 +42,14 @@ class DomainStream(StreamThread):
         self._begin = begin
         self._row = row
         self._index = DomainIndex(self._files, context.catalogue, context.spark)
-        self._adapter = None if context.adapting is None else Adapter(context.adapting, self._files)
+        self._adapter = (
+            None if context.adapting is None else Adapter(context.adapting, self._files, lambda: self._row.placement)
+        )
         self._mailbox_upkeep = MailboxUpkeep(
             self._index, context.catalogue, lambda: contextlib.nullcontext(self._mailboxes)
         )
         self._is_routed_otherwise = False  # than the query that runs
-        self._started_with: int | None = None  # partitions of the query that runs
+        self._started_with: Routing | None = None  # of the query that runs
         self._before: tuple[int, ...] = (0, 0, 0, 0)  # counts of queries that have ended
 
     # ------------------------------------------------------------------ called by the driver
@@ -119,7 +121,8 @@ class DomainStream(StreamThread):
                 self._run_query(log)
 
     def _start_query(self, *, recover: bool) -> Stream:
-        self._is_routed_otherwise, self._started_with = False, self._partitions
+        routing = self._routing
+        self._is_routed_otherwise, self._started_with = False, routing
         context, row = self._context, self._opened
         events = LogEvents(
             context.data.log,
@@ -138,7 +141,8 @@ class DomainStream(StreamThread):
             checkpoint=self._files.query,
             trigger=0,
             recover=recover,
-            partitions=self._partitions,
+            partitions=None if routing is None else routing.partitions,
+            lists=routing is not None and routing.lists,
             aside=left_out([self._index]),
         )
 
@@ -168,14 +172,12 @@ class DomainStream(StreamThread):
 
     def _after_look(self, running: Stream) -> None:
         running.take_up()
-        adapter = self._adapter
-        if adapter is None:
-            return
         events, _, _, batches = self._counts()
-        if adapter.look(self._index, self._mailboxes, BatchCount(events, batches)):
+        count = BatchCount(events, batches, running.counts)
+        if self._adapter is not None and self._adapter.look(self._index, self._mailboxes, count):
             running.take_up()  # from its next micro-batch on; the one that runs keeps its version
             self._index.forget_views()
-            self._is_routed_otherwise = self._partitions != self._started_with
+            self._is_routed_otherwise = self._routing != self._started_with
 
     def _set_aside(self, key: str) -> None:
         """The index is opened again whenever the stream is."""
@@ -184,6 +186,5 @@ class DomainStream(StreamThread):
         self._before = self._counted(ended.status())
 
     @property
-    def _partitions(self) -> int | None:
-        """To how many partitions events are routed; None: they stay where they are read."""
-        return None if self._adapter is None else self._adapter.partitions
+    def _routing(self) -> Routing | None:
+        return None if self._adapter is None else self._adapter.routing

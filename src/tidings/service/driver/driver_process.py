@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings import pipeline
 from tidings.errors import TidingsError
-from tidings.pipeline.build.placement_choice import AUTO, checked_name
+from tidings.pipeline.build.placement_choice import checked_name
 from tidings.pipeline.runtime.spark_session import STREAMING
 from tidings.service.data.data_directory import CATALOGUE, DataDirectory, replace_json
 from tidings.service.data.private_files import be_private
@@ -34,6 +35,7 @@ from tidings.service.driver.gateway_jobs import Jobs
 from tidings.service.driver.stream_assignment import Sharing, Streams
 from tidings.service.driver.stream_thread import DriverContext
 from tidings.store.catalogue import Catalogue, CatalogueError
+from tidings.systems.interface import AUTO
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,8 +102,7 @@ class Driver:
             opened.callback(spark.stop)
             threading.Thread(target=self._warm_up, args=(spark, catalogue), name="tidings-warm-up", daemon=True).start()
             adapting = self._adapting(spark)
-            if adapting is not None:
-                opened.callback(adapting.stop)
+            opened.callback(adapting.stop)
             context = DriverContext(spark, self._data, catalogue, self._place, self._recover, adapting)
             jobs = Jobs(context)
             opened.callback(jobs.stop)
@@ -112,11 +113,9 @@ class Driver:
             self._state = "stopping"
             self._write_status()
 
-    def _adapting(self, spark: SparkSession) -> Adapting | None:
-        if not self._adapt_every_seconds:
-            return None
-        every, placement = self._adapt_every_seconds, self._placement
-        return Adapting(spark, self._data.log, every_seconds=every, placement=placement)
+    def _adapting(self, spark: SparkSession) -> Adapting:
+        every = self._adapt_every_seconds or math.inf
+        return Adapting(spark, self._data.log, every_seconds=every, placement=self._placement)
 
     def _follow(self, context: DriverContext, jobs: Jobs, streams: Streams) -> None:
         seen, looked, told = -1, 0.0, 0.0

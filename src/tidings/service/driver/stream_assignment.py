@@ -101,7 +101,7 @@ class Streams:
                 self._own[key].tell(row)
             elif key in before:
                 continue  # of the shared stream; `look` sees when it has grown
-            elif self._shared is None or self._has_checkpoint(row) or self._is_large(key, counts.get(key, 0)):
+            elif self._shared is None or self._has_checkpoint(row) or self._needs_own(key, counts.get(key, 0)):
                 self._start_own(row)
         self._tell_shared()
 
@@ -118,7 +118,7 @@ class Streams:
             return
         has_grown = False
         for key, row in self._rows.items():
-            if key not in self._own and self._is_large(key):
+            if key not in self._own and self._needs_own(key):
                 _log.info("%s: gets its own stream", key)
                 self._start_own(row)
                 has_grown = True
@@ -171,8 +171,8 @@ class Streams:
     def _has_checkpoint(self, row: DomainRow) -> bool:
         return self._context.data.domain(row.tenant, row.name).query.exists()
 
-    def _is_large(self, key: str, filters: int = 0) -> bool:
-        """Whether a domain gets its own stream: it is large, and the number of such streams allows it."""
+    def _needs_own(self, key: str, filters: int = 0) -> bool:
+        """Whether a domain gets its own stream: it is large, or has its own placement, and there may be one more."""
         sharing, shared = self._sharing, self._shared
         if shared is None:
             return True
@@ -180,7 +180,7 @@ class Streams:
         owned = sum(parts_of_key(other)[0] == tenant for other in self._own)
         if len(self._own) >= sharing.own_at_most or owned >= sharing.own_of_a_tenant_at_most:
             return False
-        if max(filters, shared.subscriptions(key)) > sharing.subscriptions:
+        if self._rows[key].placement is not None or max(filters, shared.subscriptions(key)) > sharing.subscriptions:
             return True
         pace = shared.pace(key)
         if pace.events > sharing.events_per_second:
@@ -225,6 +225,8 @@ class Streams:
         """Returns a domain whose own stream had few subscriptions and events for a while."""
         now, sharing = time.monotonic(), self._sharing
         for key, stream in self._own.items():
+            if self._rows[key].placement is not None:
+                continue
             status = stream.status()
             since, events = self._quiet.get(key, (now, status["events"]))
             pace = (status["events"] - events) / max(now - since, 1.0)

@@ -36,6 +36,7 @@ from tidings.model.types import TIMESTAMP
 from tidings.service.gateway.problems import Problem, invalid, pointer_to, shown
 from tidings.service.gateway.webhook_sending import SECRET_PREFIX
 from tidings.store.catalogue import SubscriptionChanges, SubscriptionRow
+from tidings.systems.interface import AUTO
 
 MAX_FILTER = 100_000  # characters
 MAX_LABELS, MAX_LABEL = 64, 255
@@ -195,10 +196,15 @@ class DomainBody(Body):
         Said("attributes are a list of objects with name and type, not {kind}"),
     ]
     indices: Annotated[list[list[str]], SkipValidation()] = []
+    placement: Annotated[
+        str,
+        Said("a placement is a name, or auto for what the service chooses"),
+        Field(description="Where its events meet its subscriptions; by default what the service chooses"),
+    ] = AUTO
 
     def definition(self, name: str) -> dict[str, Any]:
         """What `Domain.from_json` reads."""
-        return {field: getattr(self, field) for field in self.model_fields_set} | {"name": name}
+        return {field: getattr(self, field) for field in self.model_fields_set - {"placement"}} | {"name": name}
 
 
 # -- subscriptions -----------------------------------------------------------------------------------

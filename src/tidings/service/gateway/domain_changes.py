@@ -52,8 +52,8 @@ class DomainChanges:
         self._domains = domains
         self._use = use
 
-    async def describe(self, tenant: str, described: Domain) -> tuple[DomainRow, bool]:
-        """Adds a domain or changes its definition; returns its row, and whether it is new.
+    async def describe(self, tenant: str, described: Domain, placement: str | None) -> tuple[DomainRow, bool]:
+        """Adds a domain or changes its definition and placement; returns its row, and whether it is new.
 
         Raises a Problem (409) if a filter cannot be matched with the new definition, or if an event that waits to be
         matched does not fit it.
@@ -68,14 +68,20 @@ class DomainChanges:
                 async with self._domains.changing(tenant, described.name):
                     if change is not None and checked is not None:
                         await self._computing.run(self._check_events, change, described, checked.end)
-                    return await self._write(tenant, described, before), before is None
+                    return await self._write(tenant, described, placement, before), before is None
             except CatalogueChangedError:
                 continue
         raise busy(f"the filters of the domain '{described.name}' change too fast to be checked; try again")
 
-    async def _write(self, tenant: str, described: Domain, before: DomainRow | None) -> DomainRow:
+    async def _write(
+        self, tenant: str, described: Domain, placement: str | None, before: DomainRow | None
+    ) -> DomainRow:
         revision = 0 if before is None else before.revision
-        put = partial(self._catalogue.put_domain, inferred=False, at_revision=revision)
+        put = partial(self._catalogue.put_domain, inferred=False, placement=placement, at_revision=revision)
+        if placement is not None and (before is None or before.placement is None):
+            owned = sum(one.placement is not None for one in await self._storing.run(self._catalogue.domains, tenant))
+            self._use.note(tenant, "placements", owned)
+            self._use.expect_below(tenant, "placements")
         try:
             with self._use.made(tenant, "domains") if before is None else nullcontext():
                 return await self._storing.run(put, tenant, described.name, described.to_json())

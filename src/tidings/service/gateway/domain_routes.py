@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tidings.errors import DomainError
+from tidings.errors import DomainError, did_you_mean
 from tidings.model.domain import Domain
 from tidings.service.data.data_directory import NAME, domain_key
 from tidings.service.gateway import openapi
@@ -17,6 +17,7 @@ from tidings.service.gateway.api_models import DomainBody, written_time
 from tidings.service.gateway.gateway_context import caller
 from tidings.service.gateway.problems import Problem, invalid, missing
 from tidings.store.catalogue import DomainRow
+from tidings.systems.interface import AUTO, systems
 
 routes = APIRouter(prefix="/v1/domains", tags=["domains"])
 
@@ -41,9 +42,10 @@ async def found(request: Request, domain: str) -> Response:
 )
 async def put(request: Request, domain: str) -> Response:
     context, tenant = await caller(request)
-    described = read_domain(domain, await context.read(request, tenant, DomainBody))
+    body = await context.read(request, tenant, DomainBody)
+    described, placement = read_domain(domain, body), read_placement(body)
     domain_key(tenant, domain)
-    row, new = await context.domain_changes.describe(tenant, described)
+    row, new = await context.domain_changes.describe(tenant, described, placement)
     location = {"Location": f"/v1/domains/{domain}"} if new else None
     return JSONResponse(written_domain(row), 201 if new else 200, location)
 
@@ -85,11 +87,22 @@ def read_domain(name: str, body: DomainBody) -> Domain:
         raise Problem(422, "domain", str(error), pointer="/attributes") from None
 
 
+def read_placement(body: DomainBody) -> str | None:
+    """Returns the placement that a domain asks for; None if that is the service's choice."""
+    if body.placement == AUTO:
+        return None
+    if body.placement not in systems():
+        known = [AUTO, *systems()]
+        raise invalid(f"there is no placement '{body.placement}'; {did_you_mean(body.placement, known)}", "/placement")
+    return body.placement
+
+
 def written_domain(row: DomainRow) -> dict[str, Any]:
     """Returns a domain as JSON."""
     return {
         **json.loads(row.definition),
         "name": row.name,
+        "placement": row.placement or AUTO,
         "inferred": row.inferred,
         "created": written_time(row.created),
         "updated": written_time(row.updated),

@@ -95,6 +95,7 @@ class Quota:
     """What one tenant may have at a time."""
 
     domains: int = 1_000
+    placements: int = 4  # domains with a placement of their own, and so with their own stream
     subscriptions: int = 200_000
     filter_cost: int = 20_000_000  # of all its subscriptions: see `tidings.filter.cost`
     connections: int = 2_000  # on which it has sent a request

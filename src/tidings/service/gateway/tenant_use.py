@@ -40,6 +40,7 @@ class _Refusal(NamedTuple):
 
 _REFUSALS = {
     "domains": _Refusal("domains", "delete some", passes=False),
+    "placements": _Refusal("domains with a placement of their own", "leave it to the service", passes=False),
     "subscriptions": _Refusal("subscriptions", "delete some", passes=False),
     "filter_cost": _Refusal(
         "units of filter cost", "delete some subscriptions, or write cheaper filters", passes=False

@@ -50,10 +50,11 @@ class CatalogueDomains:
         definition: str,
         *,
         inferred: bool,
+        placement: str | None = None,
         replace: bool = True,
         at_revision: int | None = None,
     ) -> DomainRow:
-        """Add a domain or replace its definition; without `replace`, one that is there stays as it is.
+        """Add a domain or replace its definition and placement; without `replace`, one that is there stays as it is.
 
         With `at_revision`, raises CatalogueChangedError unless the domain is at this revision; 0: not there.
         """
@@ -66,14 +67,20 @@ class CatalogueDomains:
                 raise CatalogueChangedError(f"domain: '{name}' or its filters have changed in the meantime; try again")
             time = now()
             if found is None:
-                row = DomainRow(tenant, name, definition, inferred, time, time, next_revision(connection))
+                row = DomainRow(tenant, name, definition, inferred, time, time, next_revision(connection), placement)
                 connection.execute(sa.insert(domains), vars(row))
-            elif not replace or (found.definition, found.inferred) == (definition, inferred):
+            elif not replace or (found.definition, found.inferred, found.placement) == (
+                definition,
+                inferred,
+                placement,
+            ):
                 row = found
             else:
-                row = DomainRow(tenant, name, definition, inferred, found.created, time, next_revision(connection))
-                values = {"definition": definition, "inferred": inferred, "updated": time, "revision": row.revision}
-                connection.execute(_change, {"tenant_": tenant, "name_": name, **values})
+                revision = next_revision(connection)
+                row = DomainRow(tenant, name, definition, inferred, found.created, time, revision, placement)
+                what = {"definition": definition, "placement": placement, "inferred": inferred}
+                when = {"updated": time, "revision": revision}
+                connection.execute(_change, {"tenant_": tenant, "name_": name, **what, **when})
         return row
 
     def domain(self, tenant: str, name: str) -> DomainRow | None:

@@ -22,6 +22,7 @@ class DomainRow:
     created: int  # microseconds since 1970, as are all times here
     updated: int
     revision: int  # of the catalogue when this domain, or a filter of it, was last changed
+    placement: str | None = None  # that its stream is to have; None: as the service is set
 
     @property
     def key(self) -> str:

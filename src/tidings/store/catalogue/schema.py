@@ -28,6 +28,7 @@ domains = sa.Table(
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("definition", sa.Text, nullable=False),
+    sa.Column("placement", sa.Text),
     sa.Column("inferred", sa.Boolean, nullable=False),
     sa.Column("created", sa.BigInteger, nullable=False),
     sa.Column("updated", sa.BigInteger, nullable=False),

@@ -6,13 +6,24 @@ from collections import deque
 from random import Random
 from typing import ClassVar
 
-from tidings.systems.bluedove.messages import LoadReport, Match, MatchDone, MatchedEvent, MatchRefused, Noted
+from tidings.systems.bluedove.messages import (
+    RATE_MAX,
+    DimensionLoad,
+    LoadReport,
+    Match,
+    MatchDone,
+    MatchedEvent,
+    MatchRefused,
+    Noted,
+)
 from tidings.systems.bluedove.segment_node import REPORT, MatcherSettings, SegmentNode
 from tidings.systems.bluedove.segment_table import Dimensions
-from tidings.systems.protocols.effects import Effects, Handlers, Id, Message, Send, SetTimer, Tag
+from tidings.systems.protocols.effects import Effects, Event, Handlers, Id, Message, Send, SetTimer, Tag
 
 SERVE = "serve"
 MOVED = 0.1  # by which a load has to have changed to be reported
+REPEATED = 30  # reports that are left out in a row, at most: a dispatcher may be new, or a report lost
+SMOOTHED = 0.1  # the share of the last event in the time that one takes
 
 
 class MatcherNode(SegmentNode):
@@ -20,11 +31,12 @@ class MatcherNode(SegmentNode):
 
     def __init__(self, id: Id, random: Random, dimensions: Dimensions, settings: MatcherSettings, about: str) -> None:
         super().__init__(id, random, dimensions, settings, about)
-        self.queues: list[deque[Match]] = [deque() for _ in dimensions.paths]
+        self.queues: list[deque[Match]] = [deque() for _ in range(dimensions.count)]
         self._busy = False
         self._arrived = [0] * dimensions.count
-        self._served = [0] * dimensions.count
-        self._reported: tuple[tuple[int, int, float, float], ...] = ()
+        self._copy_s = 0.0  # that it takes to match an event with one subscription, as measured
+        self._reported: tuple[DimensionLoad, ...] = ()
+        self._left_out = 0  # reports since then
         self._untold: dict[str, tuple[Id, set[tuple[str, Id]]]] = {}  # event → its dispatcher, and who was not told yet
 
     def _on_match(self, sender: Id, message: Match, now_ms: int) -> Effects:
@@ -52,8 +64,9 @@ class MatcherNode(SegmentNode):
         dimension = max(range(self.dimensions.count), key=lambda d: len(self.queues[d]))
         if not self.queues[dimension]:
             return []
+        is_measured = self.matching.clock is not None  # then messages come in between, and wait
         takes_ms = round(self.matching.service_ms(len(self.sets[dimension])))
-        if takes_ms > 0:
+        if takes_ms > 0 or is_measured:
             self._busy = True
             return [SetTimer(takes_ms, (SERVE, dimension))]
         return self._serve(dimension, now_ms)
@@ -64,13 +77,7 @@ class MatcherNode(SegmentNode):
         if not self._holds_all_for(message):  # the segment changed hands while the event was waiting
             return [*self._send_on(self.id, message, now_ms), *self._serve_next(now_ms)]
         event, _, dispatcher = message
-        self._served[dimension] += 1
-        record = self.dimensions.content.record(event)
-        present = {self.id, *self.others()}
-        told = {
-            key for key, copy in self.sets[dimension].items()
-            if key[1] in present and self.dimensions.content.interest(copy.text).holds(record)
-        }  # fmt: skip
+        told = self._matches(event, dimension)
         effects: Effects = []
         if told:
             self._untold[event.id] = (dispatcher, told)
@@ -79,6 +86,25 @@ class MatcherNode(SegmentNode):
         else:
             effects += self._answer(dispatcher, MatchDone(event.id), now_ms)
         return [*effects, *self._serve_next(now_ms)]
+
+    def _matches(self, event: Event, dimension: int) -> set[tuple[str, Id]]:
+        clock, held, content = self.matching.clock, self.sets[dimension], self.dimensions.content
+        began_s = clock() if clock is not None else 0.0
+        record = content.record(event)
+        present = {self.id, *self.others()}
+        found = {
+            key for key, copy in held.items() if key[1] in present and content.interest(copy.text).holds(record)
+        }  # fmt: skip
+        if clock is not None:
+            taken_s = (clock() - began_s) / (len(held) + 1)
+            self._copy_s = self._copy_s + SMOOTHED * (taken_s - self._copy_s) if self._copy_s else taken_s
+        return found
+
+    def rate(self, dimension: int) -> float:
+        """μ: how many events it could match in a second along a dimension, with what it holds there now."""
+        held = len(self.sets[dimension])
+        takes_s = self.matching.service_ms(held) / 1_000 + self._copy_s * (held + 1)
+        return min(RATE_MAX, 1 / takes_s) if takes_s > 0 else RATE_MAX
 
     def _on_noted(self, sender: Id, message: Noted, now_ms: int) -> Effects:
         return self._tick_off(message.event, (message.subscription, sender), now_ms)
@@ -91,22 +117,41 @@ class MatcherNode(SegmentNode):
         del self._untold[event]
         return self._answer(dispatcher, MatchDone(event), now_ms)
 
-    def _report(self) -> Effects:
+    def dispatchers(self) -> list[Id]:
+        """Other nodes that are dispatchers."""
+        return [id for id in self.others() if "dispatcher" in self.members[id].about]
+
+    @property
+    def is_matcher(self) -> bool:
+        return "matcher" in self.members[self.id].about
+
+    def _report(self, now_ms: int) -> Effects:
         """λ, μ, q and the sizes of the sets, to the dispatchers, if they have moved (section IV-C)."""
+        if not self.is_matcher:
+            return []
         seconds = self.matching.report_ms / 1_000
-        figures = tuple(
-            (len(self.sets[d]), len(self.queues[d]), self._arrived[d] / seconds, self._served[d] / seconds)
+        load = tuple(
+            DimensionLoad(len(self.sets[d]), len(self.queues[d]), self._arrived[d] / seconds, self.rate(d))
             for d in range(self.dimensions.count)
         )
-        self._arrived, self._served = [0] * self.dimensions.count, [0] * self.dimensions.count
-        if not _moved(self._reported, figures):
-            return []
-        self._reported = figures
-        report = LoadReport(figures)
-        return [*self.load_reported(self.id, report), *(Send(id, report) for id in self.others())]
+        self._arrived = [0] * self.dimensions.count
+        report = LoadReport(load)
+        effects = self.load_reported(report, now_ms)
+        self._left_out += 1
+        if not _moved(self._reported, load) and self._left_out < REPEATED:
+            return effects
+        self._reported, self._left_out = load, 0
+        return [*effects, *(Send(id, report) for id in self.dispatchers())]
 
-    def load_reported(self, sender: Id, report: LoadReport) -> Effects:
+    def load_reported(self, report: LoadReport, now_ms: int) -> Effects:
+        """This node's own load: it needs no message."""
         return []
+
+    def met(self, id: Id, now_ms: int) -> Effects:
+        effects = super().met(id, now_ms)
+        if self._reported and "dispatcher" in self.members[id].about:
+            effects.append(Send(id, LoadReport(self._reported)))
+        return effects
 
     def parted(self, id: Id, now_ms: int) -> Effects:
         effects: Effects = []
@@ -120,7 +165,7 @@ class MatcherNode(SegmentNode):
             case (str(kind), int(dimension)) if kind == SERVE:
                 return self._serve(dimension, now_ms)
         effects = super().on_timer(tag, now_ms)
-        return [*self._report(), *effects] if tag == REPORT else effects
+        return [*self._report(now_ms), *effects] if tag == REPORT else effects
 
     def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:
         match message:

@@ -21,13 +21,14 @@ class Copy(NamedTuple):
 class PlaceCopy(NamedTuple):
     dimension: int
     copy: Copy
+    table: int  # a digest of the segments, as the dispatcher knows them
 
 
 class CopyPlaced(NamedTuple):
     dimension: int
     subscription: Name
     version: int
-    edges: tuple[Edge, ...]  # of the dimension, as the matcher knows it
+    edges: tuple[Edge, ...]  # of the dimension, as the matcher knows it; none if the dispatcher knows the same
 
 
 class CopiesTaken(NamedTuple):
@@ -46,6 +47,31 @@ class RemoveCopy(NamedTuple):
 class CopyRemoved(NamedTuple):
     subscription: Name
     version: int
+
+
+class Holdings(NamedTuple):
+    """A digest of the copies that the matcher has confirmed to the dispatcher; None while some are under way."""
+
+    digest: int | None
+
+
+class HoldingsDiffer(NamedTuple):
+    """The matcher holds something else: its own digest, in buckets."""
+
+    buckets: tuple[int, ...]
+
+
+class ClaimedCopies(NamedTuple):
+    """All copies (dimension, subscription, version) that the matcher should hold, of some buckets."""
+
+    buckets: tuple[int, ...]
+    copies: tuple[tuple[int, Name, int], ...]
+
+
+class CopiesLacking(NamedTuple):
+    """Of those, the ones that it does not."""
+
+    copies: tuple[tuple[int, Name, int], ...]
 
 
 class Match(NamedTuple):
@@ -80,14 +106,29 @@ class Noted(NamedTuple):
     event: Name
 
 
-class LoadReport(NamedTuple):
-    """Of each dimension: subscriptions, queue, arrivals and matches in a second."""
+RATE_MAX = 1e6  # events a second that a matcher says that it can match, at most
 
-    dimensions: tuple[tuple[int, int, float, float], ...]
+
+class DimensionLoad(NamedTuple):
+    """A matcher's load along one dimension."""
+
+    subscriptions: int
+    queued: int  # q, events
+    arrivals: float  # λ, events a second
+    rate: float  # μ, events a second that it could match, if it matched nothing else
+
+
+class LoadReport(NamedTuple):
+    """A matcher's load along each dimension."""
+
+    dimensions: tuple[DimensionLoad, ...]
 
 
 class Admit(NamedTuple):
-    """A new matcher asks a dispatcher for segments."""
+    """A matcher without segments along some dimensions asks a dispatcher for them, and how often it has before."""
+
+    attempt: int
+    dimensions: tuple[int, ...]
 
 
 class Split(NamedTuple):
@@ -132,6 +173,7 @@ class Rebuilt(NamedTuple):
 
 
 MESSAGES: tuple[type, ...] = (
-    *GOSSIP_MESSAGES, Edge, Copy, PlaceCopy, CopyPlaced, CopiesTaken, RemoveCopy, CopyRemoved, Match, MatchRefused,
-    MatchDone, MatchedEvent, Noted, LoadReport, Admit, Split, Handover, HandedOver, TableNews, Rebuild, Rebuilt,
+    *GOSSIP_MESSAGES, Edge, Copy, PlaceCopy, CopyPlaced, CopiesTaken, RemoveCopy, CopyRemoved, Holdings, HoldingsDiffer,
+    ClaimedCopies, CopiesLacking, Match, MatchRefused, MatchDone, MatchedEvent, Noted, DimensionLoad, LoadReport, Admit,
+    Split, Handover, HandedOver, TableNews, Rebuild, Rebuilt,
 )  # fmt: skip

@@ -12,43 +12,33 @@ subscriber's dispatcher delivers once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from random import Random
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from tidings.errors import DomainError, SubscriptionError
-from tidings.model.domain import path_text
-from tidings.systems.bluedove import placement
-from tidings.systems.bluedove.matcher_node import MatcherNode
+from tidings.systems.bluedove.dispatcher_node import AGAIN, REFRESH, BlueDoveSettings, DispatcherNode
+from tidings.systems.bluedove.load_watch import LoadWatch
 from tidings.systems.bluedove.messages import (
     MESSAGES,
     Admit,
-    CopiesTaken,
-    Copy,
-    CopyPlaced,
-    CopyRemoved,
     LoadReport,
     Match,
     MatchDone,
     MatchedEvent,
     MatchRefused,
     Noted,
-    PlaceCopy,
-    RemoveCopy,
     Split,
     TableNews,
 )
-from tidings.systems.bluedove.placement import Load, Policy, costs_of
+from tidings.systems.bluedove.placement import undivided
 from tidings.systems.bluedove.segment_node import MatcherSettings
-from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge
+from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge, HashedLine
 from tidings.systems.geometry.line_positions import has_places
 from tidings.systems.overlay import MemoryLog, Overlay, PublicationLog, Start
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
-    MAX_AHEAD_MS,
-    Active,
     Deliver,
     Effects,
     Event,
@@ -62,37 +52,10 @@ from tidings.systems.protocols.effects import (
 )
 from tidings.systems.protocols.gossip import GossipSettings
 from tidings.systems.protocols.message_codec import MessageError
-from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
+from tidings.systems.protocols.ring_ids import hashed
 
-REFRESH, AGAIN = "refresh", "again"
-SATURATED = 4  # reports in a row in which a queue has grown
-
-
-class BlueDoveSettings(NamedTuple):
-    matcher: MatcherSettings = MatcherSettings()
-    policy: Policy = "adaptive"
-    role: Literal["dispatcher", "matcher", "both"] = "both"
-    log: bool = True  # False: what a dispatcher has published is gone with it
-    retry_ms: int = 1_000
-    patience_ms: int = 3_000  # until an event that a matcher has not done is sent to another
-    refresh_ms: int = 8_000
-    suspect_ms: int = 3_000  # for how long a matcher that could not be reached is passed over
-    remembered_ms: int = 60_000
-    queued: bool = False  # keep notifications until the subscriber polls
-    saturated_queue: int = 20
-    grow_pause_ms: int = 10_000
-    id_bits: int = ADDRESS_BITS
-
-
-class _Own:
-    __slots__ = ("active", "holders", "placed", "text", "version")
-
-    def __init__(self, text: str, version: int) -> None:
-        self.text = text
-        self.version = version
-        self.placed: set[tuple[int, Id]] = set()  # (dimension, matcher) that have answered
-        self.holders: set[Id] = set()  # everybody who may have a copy
-        self.active = False
+MAX_PATIENCE_MS = 600_000  # with an event that waits in a long queue
+ADMIT_DOUBLED = 5  # times that the pause between two requests for segments grows
 
 
 class _Sending:
@@ -108,7 +71,7 @@ class _SendAgain(NamedTuple):
     event: str
 
 
-class BlueDoveNode(MatcherNode):
+class BlueDoveNode(DispatcherNode):
     """A dispatcher, a matcher, or both."""
 
     def __init__(
@@ -121,25 +84,19 @@ class BlueDoveNode(MatcherNode):
         roles: tuple[str, ...] = ("dispatcher", "matcher"),
         log: PublicationLog | None = None,
     ) -> None:
-        super().__init__(id, random, dimensions, settings.matcher, ",".join(roles))
-        self.options = settings
+        super().__init__(id, random, dimensions, settings, ",".join(roles))
         self.roles = roles
         self.log: PublicationLog = log if log is not None else MemoryLog()
-        self.own: dict[str, _Own] = {}
-        self._removing: dict[tuple[str, int], set[Id]] = {}  # subscription, version → who has not answered
         self._sending: dict[str, _Sending] = {}
         self._suspects: dict[Id, int] = {}
-        self.loads: dict[Id, tuple[LoadReport, int]] = {}  # and when it came
-        self._growing: dict[Id, tuple[int, int]] = {}  # a matcher's queue, and how often in a row it has grown
-        self._grown_ms = -(1 << 30)
+        self.watch = LoadWatch(
+            saturated_queue=settings.saturated_queue,
+            pause_ms=settings.grow_pause_ms,
+            patience_ms=settings.grow_patience_ms,
+        )
+        self._admit_attempts, self._admit_after_ms = 0, 0
         self._delivered: dict[tuple[str, str], int] = {}
         self.mailboxes: dict[str, list[Event]] = {}
-        self._versions = 0
-        self._wanted_by: dict[str, tuple[int, set[tuple[int, Id]]]] = {}  # filter → changes of the table, owners
-
-    @property
-    def is_matcher(self) -> bool:
-        return "matcher" in self.roles
 
     # Beginning and end
 
@@ -153,11 +110,25 @@ class BlueDoveNode(MatcherNode):
             self._complete |= {key for key, edge in self.table.edges.items() if edge.owner == self.id}
         for event in self.log.pending():  # published before a crash, and not done
             self._sending[event.id] = _Sending(event)
-        timers: Effects = [SetTimer(self.options.refresh_ms, REFRESH), SetTimer(self.options.retry_ms, AGAIN)]
-        return [*super().start(contact, now_ms), *timers, *self.matcher_timers()]
+        return [*super().start(contact, now_ms), *self.dispatcher_timers(), *self.matcher_timers()]
 
     def admitted(self, by: Id, now_ms: int) -> Effects:
-        return [Send(by, Admit())] if self.is_matcher else []
+        return self._ask_for_segments([by], now_ms)
+
+    def _ask_for_segments(self, dispatchers: list[Id], now_ms: int) -> Effects:
+        """Along the dimensions in which this matcher has none; again until it has: who gives may be busy."""
+        count = self.dimensions.count
+        lacking = [d for d in range(count) if all(s.owner != self.id for s in self.table.segments(d))]
+        if not lacking or not self.is_matcher or not self.is_member:
+            self._admit_attempts = 0
+            return []
+        if now_ms < self._admit_after_ms or not dispatchers:
+            return []
+        attempt = self._admit_attempts
+        self._admit_attempts += 1
+        self._admit_after_ms = now_ms + self.options.admit_ms * 2 ** min(attempt, ADMIT_DOUBLED)
+        asked = dispatchers[int(self._random.random() * len(dispatchers))]
+        return [Send(asked, Admit(attempt, tuple(lacking)))]
 
     def leave(self, now_ms: int) -> Effects:
         effects: Effects = []
@@ -167,124 +138,30 @@ class BlueDoveNode(MatcherNode):
 
     def _on_admit(self, sender: Id, message: Admit, now_ms: int) -> Effects:
         """Of each dimension the most loaded segment's owner gives the newcomer a part (section IV-E)."""
+        if not self.table.edges and self.id < min(self.dispatchers(), default=self.id + 1):
+            # There was no matcher yet: the first one begins with all, and is ready once it has asked for what there is.
+            count = self.dimensions.count
+            return self._announce(tuple(Edge(d, BEGINNING, 0, sender, False, False) for d in range(count)), now_ms)
         effects: Effects = [Send(sender, TableNews(self.table.state()))]
-        for dimension in range(self.dimensions.count):
+        for dimension in message.dimensions:
             owners = {s.owner for s in self.table.segments(dimension) if s.ready and s.owner != sender}
             if owners:
-                most = max(sorted(owners), key=lambda owner: self._size(owner, dimension))
-                effects += self._answer(most, Split(dimension, sender), now_ms)
+                most_loaded = self.watch.most_loaded(owners, dimension)
+                giver = most_loaded[message.attempt % len(most_loaded)]  # the next, if that one could not
+                effects += self._answer(giver, Split(dimension, sender), now_ms)
         return effects
-
-    def _size(self, matcher: Id, dimension: int) -> int:
-        if matcher == self.id:
-            return len(self.sets[dimension])
-        known = self.loads.get(matcher)
-        return known[0].dimensions[dimension][0] if known is not None else 0
 
     def check(self, part: Message, now_ms: int) -> None:
         super().check(part, now_ms)
-        if isinstance(part, Copy) and part.version > (now_ms + MAX_AHEAD_MS) * 1_000:
-            raise MessageError("message: Copy is of a time to come")
-
-    # Subscriptions
-
-    def catalogue(self) -> dict[tuple[str, Id], Copy]:
-        return {(name, self.id): self._copy(name, own) for name, own in self.own.items()}
-
-    def _copy(self, name: str, own: _Own) -> Copy:
-        return Copy(name, self.id, own.text, own.version)
-
-    def subscribe(self, subscription: str, text: str, now_ms: int) -> Effects:
-        self.dimensions.spans(text)  # a filter that cannot be read is refused before anything changes
-        effects = self.unsubscribe(subscription, now_ms) if subscription in self.own else []
-        self._versions += 1
-        own = self.own[subscription] = _Own(text, now_ms * 1_000 + self._versions % 1_000)
-        return [*effects, *self._place(subscription, own, now_ms)]
-
-    def _wanted(self, text: str) -> set[tuple[int, Id]]:
-        """(dimension, matcher) for every owner of a segment that the filter overlaps, and more than one matcher."""
-        changes, wanted = self._wanted_by.get(text, (-1, set()))
-        if changes != self.table.changes:
-            wanted = {
-                (dimension, segment.owner)
-                for dimension, spans in enumerate(self.dimensions.spans(text))
-                for segment in self.table.overlapping(dimension, spans)
-            }
-            if len({matcher for _, matcher in wanted}) == 1:
-                wanted |= self._neighbours_of(next(iter(wanted))[1])
-            self._wanted_by[text] = (self.table.changes, wanted)
-        return wanted
-
-    def _neighbours_of(self, matcher: Id) -> set[tuple[int, Id]]:
-        """Along each dimension the clockwise neighbour of a matcher: for what would have no copy elsewhere (III-A)."""
-        found = set()
-        for dimension in range(self.dimensions.count):
-            owners = [segment.owner for segment in self.table.segments(dimension)]
-            at = len(owners) - 1 - owners[::-1].index(matcher) if matcher in owners else -1
-            neighbour = owners[(at + 1) % len(owners)]
-            if neighbour != matcher:
-                found.add((dimension, neighbour))
-        return found
-
-    def _place(self, subscription: str, own: _Own, now_ms: int) -> Effects:
-        effects: Effects = []
-        copy = self._copy(subscription, own)
-        for dimension, matcher in sorted(self._wanted(own.text) - own.placed):
-            own.holders.add(matcher)
-            effects += self._answer(matcher, PlaceCopy(dimension, copy), now_ms)
-        return effects
-
-    def _on_placed(self, sender: Id, message: CopyPlaced, now_ms: int) -> Effects:
-        effects = self.merge_part(message.edges, now_ms)
-        own = self.own.get(message.subscription)
-        if own is None or own.version != message.version:  # the removal may have been there before the copy
-            return [*effects, *self._remove(message.subscription, message.version, {sender}, now_ms)]
-        own.placed.add((message.dimension, sender))
-        lacking = self._wanted(own.text) - own.placed
-        if not lacking and not own.active:
-            own.active = True
-            effects.append(Active(message.subscription))
-        return effects
-
-    def _on_taken(self, sender: Id, message: CopiesTaken, now_ms: int) -> Effects:
-        effects: Effects = []
-        for subscription, version in message.copies:
-            own = self.own.get(subscription)
-            if own is not None and own.version == version:
-                own.holders.add(sender)
-            else:
-                effects += self._remove(subscription, version, {sender}, now_ms)
-        return effects
-
-    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
-        own = self.own.pop(subscription, None)
-        if own is None:
-            raise SubscriptionError(f"node {self.id}: there is no subscription {subscription!r} here")
-        self.mailboxes.pop(subscription, None)
-        return self._remove(subscription, own.version, own.holders, now_ms)
-
-    def _remove(self, subscription: str, version: int, holders: set[Id], now_ms: int) -> Effects:
-        self._removing.setdefault((subscription, version), set()).update(holders)
-        effects: Effects = []
-        for matcher in sorted(holders):
-            effects += self._answer(matcher, RemoveCopy(subscription, version), now_ms)
-        return effects
-
-    def _on_removed(self, sender: Id, message: CopyRemoved, now_ms: int) -> Effects:
-        waiting = self._removing.get((message.subscription, message.version), set())
-        waiting.discard(sender)
-        if not waiting:
-            self._removing.pop((message.subscription, message.version), None)
-        return []
-
-    def table_changed(self, now_ms: int) -> Effects:
-        """Sends our subscriptions to owners of a part that have not said that they hold them."""
-        effects: Effects = []
-        for subscription, own in self.own.items():
-            effects += self._place(subscription, own, now_ms)
-        return effects
+        if isinstance(part, Admit) and max(part.dimensions, default=0) >= self.dimensions.count:
+            raise MessageError("message: Admit names a dimension which there is not")
 
     # Events
+
+    def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
+        effects = super().unsubscribe(subscription, now_ms)
+        self.mailboxes.pop(subscription, None)
+        return effects
 
     def publish(self, event: Event, now_ms: int) -> Effects:
         self.dimensions.content.record(event)  # refuse what is no event before it is in the log
@@ -314,21 +191,15 @@ class BlueDoveNode(MatcherNode):
         dimension, matcher = self._best(sending.event, open_, now_ms)
         sending.tried.add((dimension, matcher))
         sending.waiting_for = matcher
-        again = SetTimer(self.options.patience_ms, _SendAgain(sending.event.id))
+        expected_ms = 1_000 * float(self.watch.costs("adaptive", [(dimension, matcher)], now_ms)[0])
+        patience_ms = self.options.patience_ms + round(min(2 * expected_ms, MAX_PATIENCE_MS))
+        again = SetTimer(patience_ms, _SendAgain(sending.event.id))
         return [again, *self._answer(matcher, Match(sending.event, dimension, self.id), now_ms)]
 
     def _best(self, event: Event, pairs: list[tuple[int, Id]], now_ms: int) -> tuple[int, Id]:
         if self.options.policy == "random":
             return pairs[hashed(event.id, 32) % len(pairs)]
-        figures, ages = [], []
-        for dimension, matcher in pairs:
-            report, at = self.loads.get(matcher, (None, now_ms))
-            figures.append(report.dimensions[dimension] if report is not None else (0, 0, 0.0, 1.0))
-            ages.append((now_ms - at) / 1_000)
-        sizes, queued, arrivals, served = (np.array(column, np.float64) for column in zip(*figures, strict=True))
-        busy = np.where(served > 0, served, np.where(queued > 0, 0.1, 1_000.0))  # who had nothing to do is quick
-        load = Load(sizes, queued, arrivals, busy, float(np.mean(ages)))
-        return pairs[int(np.argmin(costs_of(self.options.policy, load)))]
+        return pairs[int(np.argmin(self.watch.costs(self.options.policy, pairs, now_ms)))]
 
     def _on_refused(self, sender: Id, message: MatchRefused, now_ms: int) -> Effects:
         effects = self.merge_part(message.edges, now_ms)
@@ -365,28 +236,20 @@ class BlueDoveNode(MatcherNode):
     # Load
 
     def _on_load(self, sender: Id, message: LoadReport, now_ms: int) -> Effects:
-        self.loads[sender] = (message, now_ms)
-        queue = sum(figures[1] for figures in message.dimensions)
-        before, grown = self._growing.get(sender, (0, 0))
-        grown = grown + 1 if queue > before else 0
-        self._growing[sender] = (queue, grown)
-        saturated = grown >= SATURATED and queue >= self.options.saturated_queue
-        if not saturated or now_ms - self._grown_ms < self.options.grow_pause_ms:
+        """Of all dispatchers, who see the same, the first one asks for another matcher."""
+        is_saturated = self.watch.take(sender, message, now_ms)
+        if not is_saturated or "dispatcher" not in self.roles or self.id > min(self.dispatchers(), default=self.id):
             return []
-        self._grown_ms = now_ms
-        return [Grow()]
+        matchers = sum("matcher" in self.members[id].about for id in (self.id, *self.others()))
+        return [Grow()] if self.watch.decide_to_grow(matchers, now_ms) else []
 
-    def load_reported(self, sender: Id, report: LoadReport) -> Effects:
-        self.loads[sender] = (report, self.loads[sender][1] if sender in self.loads else 0)
-        return []
+    def load_reported(self, report: LoadReport, now_ms: int) -> Effects:
+        return self._on_load(self.id, report, now_ms)
 
     # Time
 
     def parted(self, id: Id, now_ms: int) -> Effects:
-        self.loads.pop(id, None)
-        for own in self.own.values():
-            own.placed = {pair for pair in own.placed if pair[1] != id}
-            own.holders.discard(id)
+        self.watch.forget(id)
         return super().parted(id, now_ms)
 
     def on_timer(self, tag: Tag, now_ms: int) -> Effects:
@@ -395,26 +258,18 @@ class BlueDoveNode(MatcherNode):
             if sending is None:
                 return []
             return self._forward(sending, now_ms) if sending.waiting_for is not None else []
+        effects = super().on_timer(tag, now_ms)
         if tag == AGAIN:
-            return [*self._again(now_ms), SetTimer(self.options.retry_ms, AGAIN)]
+            asked = self._ask_for_segments(self.dispatchers(), now_ms)
+            return [*effects, *self._forward_again(now_ms), *asked]
         if tag == REFRESH:
-            effects: Effects = [SetTimer(self.options.refresh_ms, REFRESH)]
-            for subscription, own in self.own.items():
-                own.placed = set()
-                effects += self._place(subscription, own, now_ms)
-            self._wanted_by.clear()
             horizon = now_ms - self.options.remembered_ms
             self._delivered = {key: at for key, at in self._delivered.items() if at >= horizon}
-            return effects
-        return super().on_timer(tag, now_ms)
+        return effects
 
-    def _again(self, now_ms: int) -> Effects:
-        """What was not answered: placements, removals, and events that no candidate could take."""
-        effects = self.table_changed(now_ms)
-        present = set(self.others())
-        self._removing = {key: waiting & present for key, waiting in self._removing.items() if waiting & present}
-        for (subscription, version), waiting in self._removing.items():
-            effects += [Send(matcher, RemoveCopy(subscription, version)) for matcher in sorted(waiting)]
+    def _forward_again(self, now_ms: int) -> Effects:
+        """Events that no candidate could take."""
+        effects: Effects = []
         for sending in list(self._sending.values()):
             if sending.waiting_for is None:
                 sending.tried.clear()
@@ -429,9 +284,6 @@ class BlueDoveNode(MatcherNode):
         return super().on_undelivered(to, message, now_ms)
 
     handlers: ClassVar[Handlers] = {
-        CopyPlaced: _on_placed,
-        CopiesTaken: _on_taken,
-        CopyRemoved: _on_removed,
         MatchRefused: _on_refused,
         MatchDone: _on_done,
         MatchedEvent: _on_notification,
@@ -441,14 +293,16 @@ class BlueDoveNode(MatcherNode):
 
 
 def _ground(content: Content, settings: BlueDoveSettings) -> Dimensions:
+    if settings.replicated:
+        return HashedLine(content)
     paths = tuple(path for path, type_ in content.domain.leaves.items() if has_places(type_) and type_.name != "string")
     if not paths:
         raise DomainError(f"domain '{content.domain.name}': BlueDove needs an attribute of numbers or times")
-    return Dimensions(placement.undivided(paths[: placement.DIMENSIONS_MAX]), content)
+    return Dimensions(undivided(paths[: settings.dimensions]), content)
 
 
 def _make(kind: type[BlueDoveNode], start: Start[Dimensions, BlueDoveSettings]) -> BlueDoveNode:
-    settings = start.settings
+    settings = start.settings._replace(matcher=start.settings.matcher._replace(clock=start.clock))
     roles = ("dispatcher", "matcher") if settings.role == "both" else (settings.role,)
     log = start.log if settings.log else None
     return kind(start.id, start.random, start.ground, settings, roles=roles, log=log)
@@ -458,27 +312,10 @@ def seat(nodes: Sequence[BlueDoveNode]) -> None:
     """Seats nodes that know each other, with the segments of a View for as many matchers."""
     dimensions = nodes[0].dimensions
     owners = sorted(node.id for node in nodes if node.is_matcher)
-    edges = _edges(dimensions, len(owners))
+    edges = dimensions.divided(len(owners))
     for node in nodes:
         node.seat(nodes)
         node.seat_segments([edge._replace(owner=owners[edge.owner]) for edge in edges])
-
-
-@lru_cache
-def _edges(dimensions: Dimensions, matchers: int) -> list[Edge]:
-    """Returns the segments of a View as nodes know them, each owned by a number."""
-    names = [path_text(path) for path in dimensions.paths]
-    statistics = dimensions.content.statistics
-    view = placement.adapt(
-        statistics, partitions=matchers, dimensions=names, segments=max(2, matchers), matchers=matchers
-    )
-    found = []
-    for dimension, path in enumerate(dimensions.paths):
-        at = view.paths.index(path)
-        assigned = view.assignment[view.bases[at] : view.bases[at + 1]].tolist()
-        lows = (BEGINNING, *view.edges[at].tolist())
-        found += [Edge(dimension, low, 0, owner, True, False) for low, owner in zip(lows, assigned, strict=True)]
-    return found
 
 
 OVERLAY = Overlay(

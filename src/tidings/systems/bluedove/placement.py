@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,10 +29,10 @@ from tidings.matching.batch_columns import Mask
 from tidings.model.domain import Domain
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
+from tidings.systems.bluedove.forwarding import Load, Policy, costs_of
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.geometry.line_positions import (
     Edges,
-    bounds_in,
     edges_at_quantiles,
     edges_from_json,
     edges_to_json,
@@ -41,12 +41,12 @@ from tidings.systems.geometry.line_positions import (
     interval_segments,
     named_path,
     ranges,
-    segments_of,
 )
 from tidings.systems.interface import (
     EVERYWHERE,
     POSITION_BITS,
     REPLICATED,
+    Counts,
     Floats,
     Numbers,
     Placed,
@@ -61,10 +61,6 @@ from tidings.systems.interface import (
     routed_of,
 )
 from tidings.systems.statistics import Statistics
-
-Policy = Literal["adaptive", "response time", "subscriptions", "random"]
-POLICIES: tuple[Policy, ...] = ("adaptive", "response time", "subscriptions", "random")
-_LEAST_RATE = 1e-9  # of a matcher that served nothing: its candidates are the last to be chosen
 
 DIMENSIONS_MAX = 4
 FAN_OUT = 4  # segments in a group, and groups in a larger one, where there are segments enough
@@ -85,6 +81,7 @@ class View:
     widths: tuple[int, ...] = ()  # of the groups, in segments, ascending
     policy: Policy = "subscriptions"
     epoch: int = 0
+    load: Load | None = None  # that the costs follow from, if it was measured
 
     @cached_property
     def bases(self) -> Numbers:
@@ -123,6 +120,24 @@ class View:
         candidate = np.where(in_segment, self.bases[dimension] + positions_of(keys), 0)
         return np.where(in_segment, self.assignment[candidate], EVERYWHERE)
 
+    # As `Elastic`
+
+    def measured(self, counts: Counts, seconds: float) -> View:
+        from tidings.systems.bluedove.measured_load import measured_load  # which looks at Views
+
+        subscriptions = self.costs if self.load is None else self.load.subscriptions
+        return with_load(self, measured_load(self, counts, seconds, subscriptions))
+
+    def resized(self, partitions: int, filters: FilterTable, *, scale: float = 1.0) -> View:
+        from tidings.systems.bluedove.segments import resized
+
+        return resized(self, partitions, filters, scale=scale)
+
+    def relieved(self, filters: FilterTable, *, scale: float = 1.0) -> View:
+        from tidings.systems.bluedove.segments import relieved
+
+        return relieved(self, filters, scale=scale)
+
     def described(self) -> str:
         return listed(self.paths)
 
@@ -136,6 +151,7 @@ class View:
             "widths": list(self.widths),
             "policy": self.policy,
             "epoch": self.epoch,
+            "load": None if self.load is None else self.load.to_dict(),
         }
 
     @staticmethod
@@ -148,6 +164,7 @@ class View:
                 "costs": np.array(form["costs"], np.float64),
                 "assignment": np.array(form["assignment"], np.int64),
                 "widths": tuple(form["widths"]),
+                "load": None if form.get("load") is None else Load.from_dict(form["load"]),
             }
         )
 
@@ -271,44 +288,11 @@ def sizes(placed: Placed, view: View) -> Floats:
     return np.concatenate([np.empty(0), *found])
 
 
-@dataclass(frozen=True, eq=False)
-class Load:
-    """What matchers reported of each candidate, `age_s` seconds before it is used."""
-
-    subscriptions: Floats  # |S^i|
-    queued: Floats  # q', events
-    arrivals: Floats  # λ', events/s
-    served: Floats  # μ', events/s
-    age_s: float = 0.0  # t − t'
-
-
-def costs_of(policy: Policy, load: Load) -> Floats:
-    """Returns what an event costs at each candidate, by the policies of section III-B: the cheapest gets it.
-
-    adaptive        the shortest time to be done, (q + 1) / μ, with the queue carried on from the last report:
-                    q = max(0, q' + (λ' − μ')(t − t'))
-    response time   the same without carrying on: q = q'
-    subscriptions   the fewest subscriptions to look at, |S^i|
-    random          any, by a hash of the event, so that it is sent alike however often it is
-
-    What matchers reported is a snapshot in the View: an event that is routed again goes the same way.
-    """
-    if policy == "subscriptions":
-        return load.subscriptions
-    if policy == "random":
-        return np.zeros(len(load.subscriptions))
-    if policy not in POLICIES:
-        raise PlacementError(f"there is no forwarding policy '{policy}'; there are {', '.join(POLICIES)}")
-    queued = load.queued
-    if policy == "adaptive":
-        queued = np.maximum(0.0, queued + (load.arrivals - load.served) * load.age_s)
-    return (queued + 1) / np.maximum(load.served, _LEAST_RATE)
-
-
 def with_load(view: View, load: Load, *, policy: Policy | None = None, epoch: int | None = None) -> View:
     """The same segments, with what matchers have reported since."""
     policy = policy or view.policy
-    return replace(view, costs=costs_of(policy, load), policy=policy, epoch=view.epoch + 1 if epoch is None else epoch)
+    epoch = view.epoch + 1 if epoch is None else epoch
+    return replace(view, costs=costs_of(policy, load), load=load, policy=policy, epoch=epoch)
 
 
 def met(view: View, subscriptions: int, events: EventBatch | None) -> float:
@@ -337,14 +321,15 @@ def adapt(
     segments: int | None = None,
     matchers: int | None = None,
     fan_out: int | None = None,
-    policy: Policy = "subscriptions",
+    policy: Policy | None = None,
 ) -> View:
     """The dimensions in which an event meets the fewest subscriptions, cut at the quantiles of the filters' bounds.
 
-    A dimension has as many segments as there are partitions, or `segments`. Every candidate is a partition
-    of its own; with `matchers`, each of those has segments of every dimension, as in the paper.
+    A dimension has as many segments as there are partitions, or `segments`. Partitions are the paper's matchers, and
+    each has segments of every dimension; `matchers` gives another number of them. There are fewer where filters begin
+    and end at so few places that there are fewer segments in all.
     """
-    filters = statistics.filters
+    filters, policy = statistics.filters, policy or "subscriptions"
     count = segments or max(2, partitions)
     widths = _widths(count, fan_out)
     alone: dict[Path, View] = {}
@@ -364,7 +349,7 @@ def adapt(
     edges = tuple(alone[path].edges[0] for path in chosen)
     made = _with_sizes(filters, _uncosted(tuple(chosen), edges, widths, policy))
     made = replace(made, costs=made.costs * statistics.scale, epoch=epoch)
-    return made if matchers is None else assigned(made, matchers, statistics.events)
+    return assigned(made, min(matchers or partitions, made.candidates), statistics.events)
 
 
 def assigned(view: View, matchers: int, events: EventBatch | None = None) -> View:
@@ -431,61 +416,3 @@ def _dimensions(filters: FilterTable, names: Sequence[str] | None) -> list[Path]
 def _is_dimension(domain: Domain, path: Path) -> bool:
     type_ = domain.leaves[path]
     return has_places(type_) and type_.name != "boolean"
-
-
-# ---------------------------------------------------------------------- elasticity (section III-C)
-
-
-def joined(view: View, filters: FilterTable) -> View:
-    """With one more matcher, which takes the upper half of the most loaded segment in every dimension."""
-    newcomer = view.partitions
-    edges, owners = list(view.edges), _by_dimension(view)
-    loads = sizes(place(filters, view), view)
-    for dimension, path in enumerate(view.paths):
-        mine = loads[view.bases[dimension] : view.bases[dimension + 1]]
-        bounds = bounds_in(filters, path)
-        held = segments_of(bounds, edges[dimension])
-        for segment in np.argsort(-mine, kind="stable").tolist():
-            cut = _median(bounds[held == segment], edges[dimension], segment)
-            if cut is not None:
-                edges[dimension] = np.insert(edges[dimension], segment, np.array([cut], edges[dimension].dtype))
-                owners[dimension].insert(segment + 1, newcomer)
-                break
-    return _changed(view, tuple(edges), owners, filters)
-
-
-def left(view: View, matcher: int, filters: FilterTable) -> View:
-    """Without a matcher: each of its segments goes to the one before it, the first to the one after."""
-    if view.partitions < 2:
-        raise PlacementError("the last matcher cannot leave")
-    edges, owners = list(view.edges), _by_dimension(view)
-    for dimension, mine in enumerate(owners):
-        while matcher in mine and len(mine) > 1:
-            segment = mine.index(matcher)
-            edges[dimension] = np.delete(edges[dimension], max(segment - 1, 0))
-            del mine[segment]
-        owners[dimension] = [0 if owner == matcher else owner for owner in mine]
-    renumbered = [[owner - (owner > matcher) for owner in mine] for mine in owners]
-    return _changed(view, tuple(edges), renumbered, filters)
-
-
-def _by_dimension(view: View) -> list[list[int]]:
-    return [view.assignment[view.bases[d] : view.bases[d + 1]].tolist() for d in range(len(view.paths))]
-
-
-def _median(places: Edges, edges: Edges, segment: int) -> object | None:
-    """Where a segment is cut in two; None where all its places are one."""
-    ordered = np.sort(places)
-    if not len(ordered):
-        return None
-    middle = ordered[len(ordered) // 2]
-    begins = edges[segment - 1] if segment else None
-    above = ordered[ordered > middle] if begins is not None and middle <= begins else ordered[len(ordered) // 2 :]
-    found: object | None = above[0] if len(above) else None
-    return None if found is not None and found == begins else found
-
-
-def _changed(view: View, edges: tuple[Edges, ...], owners: list[list[int]], filters: FilterTable) -> View:
-    assignment = np.array([owner for mine in owners for owner in mine], np.int64)
-    made = replace(view, edges=edges, assignment=assignment, costs=np.zeros(len(assignment)), epoch=view.epoch + 1)
-    return replace(made, costs=sizes(place(filters, made), made))

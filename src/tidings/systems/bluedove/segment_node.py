@@ -17,13 +17,18 @@ from itertools import pairwise
 from random import Random
 from typing import ClassVar, NamedTuple
 
+from tidings.systems.bluedove.holdings import BUCKETS, CopySets
 from tidings.systems.bluedove.messages import (
+    ClaimedCopies,
+    CopiesLacking,
     CopiesTaken,
     Copy,
     CopyPlaced,
     CopyRemoved,
     HandedOver,
     Handover,
+    Holdings,
+    HoldingsDiffer,
     LoadReport,
     PlaceCopy,
     Rebuild,
@@ -54,8 +59,9 @@ class ServiceTime:
 class MatcherSettings(NamedTuple):
     gossip: GossipSettings = GossipSettings()
     service_ms: Callable[[int], float] = ServiceTime()
+    clock: Callable[[], float] | None = None  # of a process, in seconds: it measures what matching takes besides
     report_ms: int = 1_000
-    expire_ms: int = 30_000  # copies that no dispatcher repeats
+    expire_ms: int = 30_000  # copies that no dispatcher claims, or of one that is silent
     unheard_ms: int = 20_000  # after which a node that owns a segment, and that gossip does not know, is taken for none
     handover_ms: int = 3_000  # after which a split that was not finished is given up
 
@@ -83,8 +89,8 @@ class SegmentNode(GossipNode):
         self.dimensions = dimensions
         self.matching = settings
         self.table = SegmentTable(dimensions.count)
-        self.sets: list[dict[tuple[str, Id], Copy]] = [{} for _ in dimensions.paths]
-        self._until: list[dict[tuple[str, Id], int]] = [{} for _ in dimensions.paths]
+        self.copies = CopySets(dimensions.count, settings.expire_ms)
+        self.sets = self.copies.sets
         self._giving: dict[tuple[int, int], _Giving] = {}
         self._unheard: dict[Id, int] = {}  # owners of segments that are no members, since when
         self._recoveries: dict[tuple[int, int], _Recovery] = {}
@@ -108,35 +114,41 @@ class SegmentNode(GossipNode):
                 raise MessageError("message: Ack.table is of edges")
             case Rebuild(low=low, high=high) if low >= high:
                 raise MessageError("message: Rebuild asks for no part of a dimension")
+            case HoldingsDiffer(buckets) if len(buckets) != BUCKETS:
+                raise MessageError(f"message: HoldingsDiffer has {BUCKETS} buckets")
+            case ClaimedCopies(copies=copies) | CopiesLacking(copies=copies) if any(
+                dimension >= self.dimensions.count for dimension, _, _ in copies
+            ):
+                raise MessageError(f"message: {type(part).__name__} names a dimension which there is not")
             case Edge(version=version) if version > now_ms + MAX_AHEAD_MS:
                 raise MessageError("message: Edge is of a time to come")
 
     # Subscriptions
 
     def _on_place(self, sender: Id, message: PlaceCopy, now_ms: int) -> Effects:
-        dimension, copy = message
+        dimension, copy, table = message
         spans = self.dimensions.spans(copy.text)[dimension]
         for (d, low), _ in self._giving.items():
             if d == dimension and spans_touch(spans, low, self._end(dimension, low)):
                 return []  # copies are under way: the dispatcher asks again
-        self._hold(dimension, copy, now_ms)
-        placed = CopyPlaced(dimension, copy.subscription, copy.version, self.table.along(dimension))
-        return self._answer(sender, placed, now_ms)
+        self.copies.hold(dimension, copy, now_ms, claimed=True)
+        edges = self.table.along(dimension) if table != self.table.digest() else ()
+        return self._answer(sender, CopyPlaced(dimension, copy.subscription, copy.version, edges), now_ms)
 
-    def _hold(self, dimension: int, copy: Copy, now_ms: int) -> bool:
-        """Whether it is new here."""
-        key = (copy.subscription, copy.dispatcher)
-        known = self.sets[dimension].get(key)
-        if known is None or known.version <= copy.version:
-            self.sets[dimension][key] = copy
-            self._until[dimension][key] = now_ms + self.matching.expire_ms
-        return known is None or known.version < copy.version
+    def _on_holdings(self, sender: Id, message: Holdings, now_ms: int) -> Effects:
+        if self.copies.agrees(sender, message.digest, now_ms):
+            return []
+        return self._answer(sender, HoldingsDiffer(self.copies.buckets(sender)), now_ms)
+
+    def _on_claimed(self, sender: Id, message: ClaimedCopies, now_ms: int) -> Effects:
+        lacking = self.copies.settle(sender, message.buckets, message.copies, now_ms)
+        return self._answer(sender, CopiesLacking(lacking), now_ms) if lacking else []
 
     def _take(self, dimension: int, copies: tuple[Copy, ...], now_ms: int) -> Effects:
         """Hold what another matcher had, and tell the dispatchers: they know then whom to ask to remove it."""
         taken: dict[Id, list[tuple[str, int]]] = {}
         for copy in copies:
-            if self._hold(dimension, copy, now_ms):
+            if self.copies.hold(dimension, copy, now_ms, claimed=False):
                 taken.setdefault(copy.dispatcher, []).append((copy.subscription, copy.version))
         effects: Effects = []
         for dispatcher, held in taken.items():
@@ -145,9 +157,9 @@ class SegmentNode(GossipNode):
 
     def _on_remove(self, sender: Id, message: RemoveCopy, now_ms: int) -> Effects:
         key = (message.subscription, sender)
-        for held in self.sets:
+        for dimension, held in enumerate(self.sets):
             if key in held and held[key].version <= message.version:
-                del held[key]
+                self.copies.drop(dimension, key)
         return self._answer(sender, CopyRemoved(*message), now_ms)
 
     def _end(self, dimension: int, low: int) -> int:
@@ -165,8 +177,9 @@ class SegmentNode(GossipNode):
         giving = [d for d, _ in self._giving if d == dimension]
         if not mine or giving or newcomer == self.id:
             return []
-        segment = max(mine, key=lambda s: (len(self._held(dimension, s.low, s.high)), s.low))
-        cut = self._cut(dimension, segment)
+        largest_first = sorted(mine, key=lambda s: (-len(self._held(dimension, s.low, s.high)), -s.low))
+        cuts = ((self._cut(dimension, segment), segment) for segment in largest_first)
+        cut, segment = next(((cut, segment) for cut, segment in cuts if cut is not None), (None, mine[0]))
         if cut is None:
             return []
         copies = self._held(dimension, cut, segment.high)
@@ -186,7 +199,7 @@ class SegmentNode(GossipNode):
             for place in self.dimensions.bounds(copy.text, dimension)
             if segment.low < place < segment.high
         )
-        return places[len(places) // 2] if places else None
+        return places[len(places) // 2] if places else self.dimensions.middle(segment)
 
     def _on_handover(self, sender: Id, message: Handover, now_ms: int) -> Effects:
         dimension, low, copies, edge = message
@@ -234,7 +247,7 @@ class SegmentNode(GossipNode):
         for key, copy in list(self.sets[dimension].items()):
             spans = self.dimensions.spans(copy.text)[dimension]
             if not any(spans_touch(spans, low, high) for low, high in kept):
-                del self.sets[dimension][key]
+                self.copies.drop(dimension, key)
 
     # The shared table
 
@@ -370,7 +383,7 @@ class SegmentNode(GossipNode):
         if tag == REPORT:
             return [*self._ask_again(now_ms), SetTimer(self.matching.report_ms, REPORT)]
         if tag == TRIM:
-            self._expire(now_ms)
+            self.copies.expire(now_ms)
             return [SetTimer(self.matching.expire_ms // 3, TRIM)]
         return super().on_timer(tag, now_ms)
 
@@ -410,12 +423,6 @@ class SegmentNode(GossipNode):
                 effects += self.parted(owner, now_ms)
         return effects
 
-    def _expire(self, now_ms: int) -> None:
-        for held, until in zip(self.sets, self._until, strict=True):
-            for key in [key for key, at in until.items() if at < now_ms or key not in held]:
-                held.pop(key, None)
-                del until[key]
-
     def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:
         if isinstance(message, Handover):
             self._giving.pop((message.dimension, message.low), None)
@@ -424,6 +431,8 @@ class SegmentNode(GossipNode):
     handlers: ClassVar[Handlers] = {
         PlaceCopy: _on_place,
         RemoveCopy: _on_remove,
+        Holdings: _on_holdings,
+        ClaimedCopies: _on_claimed,
         Split: _on_split,
         Handover: _on_handover,
         HandedOver: _on_handed_over,

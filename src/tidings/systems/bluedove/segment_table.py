@@ -14,10 +14,11 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 from tidings.filter.compile.compiler import compile_filters
 from tidings.filter.normal.filter_table import FilterTable
+from tidings.model.domain import path_text
 from tidings.model.event import read_events
 from tidings.model.event_json import parse_events
 from tidings.model.types import Path
-from tidings.systems.bluedove.placement import View, spans_of
+from tidings.systems.bluedove.placement import View, adapt, spans_of, undivided
 from tidings.systems.geometry.line_positions import bounds_in, event_places
 from tidings.systems.protocols.content import REMEMBERED, Content
 from tidings.systems.protocols.effects import Event, Id, Within
@@ -130,8 +131,31 @@ class Dimensions:
         self.count = len(view.paths)
         self.spans = lru_cache(REMEMBERED)(self._spans)
         self.bounds = lru_cache(REMEMBERED)(self._bounds)
+        self.divided = lru_cache(self._divided)
         self._filters = lru_cache(REMEMBERED)(self._compiled)
         self._places = lru_cache(REMEMBERED)(self._placed)
+
+    def _divided(self, matchers: int) -> tuple[Edge, ...]:
+        """Returns the segments of a View for so many matchers, each owned by a number."""
+        names = [path_text(path) for path in self.paths]
+        view = adapt(
+            self.content.statistics,
+            partitions=matchers,
+            dimensions=names,
+            segments=max(2, matchers),
+            matchers=matchers,
+        )
+        found: list[Edge] = []
+        for dimension, path in enumerate(self.paths):
+            at = view.paths.index(path)
+            assigned = view.assignment[view.bases[at] : view.bases[at + 1]].tolist()
+            lows = (BEGINNING, *view.edges[at].tolist())
+            found += [Edge(dimension, low, 0, owner, True, False) for low, owner in zip(lows, assigned, strict=True)]
+        return tuple(found)
+
+    def middle(self, segment: Segment) -> int | None:
+        """Returns where a segment is cut in which no filter begins or ends; None: it is not."""
+        return None
 
     def place(self, event: Event, dimension: int) -> int:
         """Returns where an event lies along a dimension."""
@@ -160,3 +184,33 @@ class Dimensions:
         """The places at which a filter begins or ends along a dimension."""
         filters, path = self._filters(text), self.paths[dimension]
         return tuple(bounds_in(filters, path).tolist()) if path in filters.intervals else ()
+
+
+class HashedLine(Dimensions):
+    """One line, along which an event lies by a hash of its id, and every filter everywhere: full replication.
+
+    Every matcher holds all subscriptions, and an event goes to one of them, as if by chance (section IV-B).
+    """
+
+    _PLACE_BITS = 48
+
+    def __init__(self, content: Content) -> None:
+        super().__init__(undivided(((),)), content)
+
+    def place(self, event: Event, dimension: int) -> int:
+        return hashed(event.id, self._PLACE_BITS)
+
+    def _spans(self, text: str) -> tuple[Spans, ...]:
+        self.content.interest(text)  # what cannot be read is refused
+        return (WHOLE,)
+
+    def _bounds(self, text: str, dimension: int) -> tuple[int, ...]:
+        return ()
+
+    def middle(self, segment: Segment) -> int | None:
+        low, high = max(segment.low, 0), min(segment.high, 1 << self._PLACE_BITS)
+        return (low + high) // 2 if high - low > 1 else None
+
+    def _divided(self, matchers: int) -> tuple[Edge, ...]:
+        lows = [(number << self._PLACE_BITS) // matchers for number in range(matchers)]
+        return tuple(Edge(0, low or BEGINNING, 0, owner, True, False) for owner, low in enumerate(lows))

@@ -20,5 +20,12 @@ SYSTEM = System(
     settings=(
         Setting("successors", "integer", "chord.successors", "length of a node's successor list", least=1),
         Setting("copies", "integer", "copies", "copies of a list, at the successors of its node"),
+        Setting(
+            "values",
+            "integer",
+            "values_max",
+            "values that a range is held at, at most; 0: all that are declared",
+            shared=True,
+        ),
     ),
 )

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from tidings.systems.chord import placement
+from tidings.systems.geometry.node_ring import Ring, RingView
+from tidings.systems.opchord.list_holder import OPChordSettings
 from tidings.systems.opchord.node import ring_overlay
+from tidings.systems.statistics import Statistics
 
-OVERLAY = ring_overlay(placement.adapt)
+
+def _adapt(statistics: Statistics, ring: Ring, settings: OPChordSettings) -> RingView:
+    return placement.adapt(statistics, partitions=1, ring=ring, values_max=settings.values_max)
+
+
+OVERLAY = ring_overlay(_adapt)

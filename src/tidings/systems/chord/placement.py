@@ -6,7 +6,8 @@ attribute may have there; an event visits the hash of each of its values, and ma
 finds in as many lists as the conjunction has (c3). A range is held at every value in it, which
 the paper's figure 4 steps through by the attribute's precision; ranges of too many values, and those
 of texts and of doubles without a precision, are not keyed and left to the exact check. What
-has no keyed attribute is held everywhere.
+has no keyed attribute is held everywhere. The paper has no limit: with `values_max=0` a range is
+held at all of its values, if the domain declares how many there are.
 
 channels   one for each attribute, and the catch-all's
 positions  on a ring of `bits` bits; the successor of a position owns it
@@ -14,19 +15,18 @@ positions  on a ring of `bits` bits; the successor of a position owns it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tidings.filter.normal.filter_table import FilterTable, Intervals
-from tidings.kernels.hashing import hash_numbers, hash_text
-from tidings.model.domain import path_text
+from tidings.filter.normal.filter_table import FilterTable
+from tidings.filter.normal.value_sets import Cut
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
-from tidings.systems.geometry.key_pairs import distinct_hashed
-from tidings.systems.geometry.line_positions import LineCells, cells_of, event_values, has_places, listed_values, ranges
+from tidings.systems.geometry.hashed_values import event_positions, held_positions, value_positions
+from tidings.systems.geometry.line_positions import LineCells, cells_of, has_places
 from tidings.systems.geometry.node_ring import Arc, Ring, RingView, even_ring, paths_and_ring
 from tidings.systems.interface import (
     EVERYWHERE,
@@ -42,14 +42,13 @@ from tidings.systems.interface import (
 )
 from tidings.systems.statistics import Statistics
 
-VALUES_MAX = 64  # that a conjunction is held at for one attribute
-
-_NULL_SEED = 1  # so that NULL has a hash that no value is made to have
+VALUES_MAX = 64  # that a conjunction is held at for one attribute, unless another limit is set
+MOST_DECLARED = 1 << 20  # without a limit
 
 
 @dataclass(frozen=True, eq=False)
 class View(RingView):
-    """The ring, and which attributes have lists. `values_max` past a domain's size is the paper's cost."""
+    """The ring, and which attributes have lists. Without a limit, `values_max=0`, it is the paper's cost."""
 
     placement: ClassVar[str] = "chord"
 
@@ -66,11 +65,22 @@ class View(RingView):
                 yield box, channel, Arc(position, 0)
 
     def positions(self, events: EventBatch) -> list[Numbers]:
-        found = []
-        for path in self.paths:
-            numbers, valid = event_values(events, path, self.cells.get(path))
-            found.append(np.where(valid, value_positions(path, numbers, self.ring), null_position(path, self.ring)))
-        return found
+        return [event_positions(events, path, self.cells.get(path), self.ring) for path in self.paths]
+
+    def partial_ends(self, channel: int, intervals: Iterable[tuple[Cut, Cut]]) -> list[int]:
+        cells = self.cells.get(self.paths[channel])
+        if cells is None:
+            return []  # a text, and a double without a precision, is a cell of its own
+        cuts = [cut for ends in intervals for cut in ends if -1 << 63 < cut < 1 << 63]  # the line's ends cut no cell
+        after, before = (cells.numbers(np.array(cuts, np.int64) - back) for back in (0, 1))
+        return [int(at) for at in value_positions(self.paths[channel], after[after == before], self.ring)]
+
+    def most(self, path: Path) -> int:
+        """Returns how many values a conjunction is held at, at most: where there is no limit, all that are declared."""
+        if self.values_max:
+            return self.values_max
+        cells = self.cells.get(path)
+        return min(MOST_DECLARED, VALUES_MAX if cells is None or cells.count is None else cells.count + 1)
 
     def owners(self, keys: Numbers) -> Numbers:
         owners = self.ring.owners(positions_of(keys))
@@ -104,22 +114,6 @@ def adapt(
     return View(statistics.paths, ring or even_ring(partitions), known, values_max, epoch)
 
 
-# ---------------------------------------------------------------------- positions
-
-
-def value_positions(path: Path, numbers: Numbers, ring: Ring) -> Numbers:
-    """Where values lie on the ring, given their cells, their ordinals, or the hashes of texts: h(attribute ‖ value)."""
-    return _on_ring(hash_numbers(numbers, hash_text(path_text(path))), ring)
-
-
-def null_position(path: Path, ring: Ring) -> int:
-    return int(_on_ring(hash_numbers(np.zeros(1, np.int64), hash_text(path_text(path), _NULL_SEED)), ring)[0])
-
-
-def _on_ring(hashes: Any, ring: Ring) -> Numbers:
-    return np.asarray((hashes >> np.uint64(64 - ring.bits)).astype(np.int64))
-
-
 # ---------------------------------------------------------------------- the law
 
 
@@ -130,7 +124,9 @@ def place(filters: FilterTable, view: View) -> Placed:
         intervals = filters.intervals.get(path)
         if intervals is None or not has_places(intervals.type):
             continue
-        boxes, positions = _held(intervals, path, view, filters.boxes)
+        boxes, positions = held_positions(
+            intervals, path, filters.boxes, cells=view.cells.get(path), ring=view.ring, most=view.most(path)
+        )
         unkeyed[boxes] = False
         parts.append((boxes, keys_at(channel, positions)))
     alone = np.flatnonzero(unkeyed)
@@ -142,23 +138,3 @@ def route(events: EventBatch, view: View) -> Routed:
     keys = [keys_at(channel, positions) for channel, positions in enumerate(view.positions(events))]
     keys.append(alike_keys(view.catch_all, events.count))
     return routed_of(events.count, keys)
-
-
-def _held(intervals: Intervals, path: Path, view: View, boxes: int) -> tuple[Numbers, Numbers]:
-    """(box, position) for each value at which a box is held in one attribute's list, once each."""
-    first, lengths = listed_values(intervals, view.cells.get(path))
-    lengths = np.where((lengths > 0) & (lengths <= view.values_max), lengths, view.values_max + 1)
-    costs = np.bincount(intervals.boxes, lengths, boxes) + np.bincount(intervals.null_boxes, minlength=boxes)
-    keyed = (costs > 0) & (costs <= view.values_max)
-    rows = np.flatnonzero(keyed[intervals.boxes])
-    row, numbers = ranges(first[rows], lengths[rows])
-    nulls = intervals.null_boxes[keyed[intervals.null_boxes]].astype(np.int64)
-    held = np.concatenate([intervals.boxes[rows[row]].astype(np.int64), nulls])
-    hashed = value_positions(path, numbers, view.ring)
-    positions = np.concatenate([hashed, np.full(len(nulls), null_position(path, view.ring))])
-    several = costs[held] > 1
-    if not several.any():
-        return held, positions
-    # Two values may hash alike, on a small ring often do; a list names a conjunction once.
-    some, at = distinct_hashed(held[several], positions[several])
-    return np.concatenate([held[~several], some]), np.concatenate([positions[~several], at])

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from tidings.errors import DomainError, did_you_mean
 from tidings.filter.normal.filter_table import FilterTable, Intervals, has_ordinals
 from tidings.filter.normal.value_sets import line, ordinal
-from tidings.kernels.hashing import hashes_of
+from tidings.kernels.hashing import hash_numbers, hashes_of
 from tidings.matching.batch_columns import Columns, Mask
 from tidings.model.domain import Attribute, Domain, parse_path
 from tidings.model.event import EventBatch
@@ -237,6 +237,15 @@ def event_values(events: EventBatch, path: Path, cells: LineCells | None) -> tup
         return columns.hashes(path).view(np.int64), column.is_valid().to_numpy(zero_copy_only=False)
     codes, valid = columns.codes(path)
     return (codes if cells is None else cells.numbers(codes)), valid
+
+
+def event_hashes(events: EventBatch, paths: Sequence[Path]) -> npt.NDArray[np.uint64]:
+    """A hash of what each event has at these attributes: the same every time."""
+    mixed = np.zeros(events.count, np.int64)
+    for path in paths:
+        numbers, valid = event_values(events, path, None)
+        mixed = hash_numbers(mixed ^ np.where(valid, numbers, 0), 0).view(np.int64)
+    return mixed.view(np.uint64)
 
 
 INTERVALS = 16  # that a line is divided into

@@ -7,7 +7,7 @@ clockwise. A partition of Spark is a node: number i is that of the i-th member.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidings.filter.normal.filter_table import FilterTable
+from tidings.filter.normal.value_sets import Cut
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
 from tidings.systems.interface import POSITION_BITS, Numbers, PlacementError, listed
@@ -103,9 +104,17 @@ class RingView(ABC):
         """Returns where the values of a list begin, if they lie on the ring in their order."""
         return None
 
-    def spacing(self, channel: int) -> float:
-        """Returns how far apart neighbouring values of a list are, if they are at equal distances; else 0."""
-        return 0.0
+    def values_up_to(self, channel: int, position: int) -> int | None:
+        """Returns how many values of a list lie from its beginning to there, if they lie in their order."""
+        return None
+
+    def value_position(self, channel: int, number: int) -> int | None:
+        """Returns where the value of this number in the order of a list lies; None if there are not as many."""
+        return None
+
+    def partial_ends(self, channel: int, intervals: Iterable[tuple[Cut, Cut]]) -> list[int]:
+        """Returns where intervals end between two values of a hashed list: some of what lies there is in them."""
+        return []
 
     def list_of(self, channel: int) -> Path | None:
         return self.paths[channel] if channel < len(self.paths) else None

@@ -1,4 +1,4 @@
-"""Where lists are on a ring: the owner of a part of a subscription's arcs, or its substitute, has it in the list.
+"""Where lists are on a ring: the owner of a value on a subscription's arcs, or its substitute, has it in the list.
 
 A node that comes in between is handed what it owns, and one that loses its predecessor has copies; where copies were
 lost with several nodes at once, the owner's next walk brings the entry back. So a list may lack an entry for as long
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tidings.systems.opchord.lists import touches
 from tidings.systems.opchord.node import OPChordNode
 from tidings.systems.overlay import AtRest, Conditions, Law, ObservedWorld, Repair, Violation
 from tidings.systems.protocols.effects import Id
@@ -71,7 +70,7 @@ def _lacking(world: ObservedWorld, members: dict[Id, OPChordNode]) -> dict[Hasha
                     for at, id in enumerate(ring):
                         answers = answering[id]
                         lacks = (own.numbers[box], channel) not in members[answers].entries
-                        if lacks and touches(arcs, ring[at - 1], id, (1 << node.lists.bits) - 1):
+                        if lacks and node.lists.owns_value(channel, arcs, ring[at - 1], id):
                             what = f"{name} is not in the list {channel} of node {answers}, which answers for {id}"
                             found[name, box, channel, id] = what
     return found

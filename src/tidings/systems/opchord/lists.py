@@ -42,9 +42,55 @@ class Lists:
         self.conjunctions = lru_cache(REMEMBERED)(self._conjunctions)
         self._positions_of = lru_cache(REMEMBERED)(self._positions)
 
-    def position_step(self, channel: int) -> float:
-        """How far apart neighbouring values of an attribute are on the ring, where they are at equal distances."""
-        return self.view.spacing(channel)
+    def next_value(self, channel: int, after: Id) -> Id | None:
+        """Where the next value of an attribute lies, clockwise; None if values are hashed, or this is past the last."""
+        before = self.view.values_up_to(channel, after)
+        return None if before is None else self.view.value_position(channel, before)
+
+    def values_between(self, channel: int, low: Id, high: Id) -> int | None:
+        """How many values of an attribute lie in (low, high]; None if they are hashed."""
+        before, up_to = self.view.values_up_to(channel, low), self.view.values_up_to(channel, high)
+        return None if before is None or up_to is None else max(0, up_to - before)
+
+    def owns_value(self, channel: int, arcs: tuple[Arc, ...], low: Id, high: Id) -> bool:
+        """Whether a value on one of the arcs, which begin and end at values, lies in (low, high]."""
+        mask = (1 << self.bits) - 1
+        for start, length in arcs:
+            if within(low, start, high):
+                return True
+            if (low + 1 - start) & mask <= length:  # the arc has begun before
+                value = self.next_value(channel, low)
+                if value is not None and (value - start) & mask <= length and within(low, value, high):
+                    return True
+        return False
+
+    def differing(self, old: str, new: str, box: int, channel: int) -> list[Arc] | None:
+        """Where an update from one filter to another has to be told; None if all of it has to be stored again.
+
+        By hash: at the values that one of them has and the other has not, and at those that an end cuts through. In
+        order: between the old ends and the new, arc by arc, if both have as many.
+        """
+        before, after = (self.values(self.content.interest(text), box, channel) for text in (old, new))
+        if before == after or before is None or after is None:
+            return []
+        was, now = (self.conjunctions(text)[box].arcs[channel] for text in (old, new))
+        if self.view.start_of(channel) is None:
+            ends = set(before.intervals) ^ set(after.intervals)
+            cut = {Arc(position, 0) for position in self.view.partial_ends(channel, sorted(ends))}
+            told = (set(was) ^ set(now)) | (cut & {*was, *now})
+            return sorted(told) or list(now)
+        if before.null != after.null or not len(was) == len(now) == before.size == after.size:
+            return None
+        found = []
+        for old_arc, new_arc, old_ends, new_ends in zip(was, now, before.intervals, after.intervals, strict=False):
+            for arc, moved in zip(
+                self.changed(channel, old_arc, new_arc),
+                (old_end != new_end for old_end, new_end in zip(old_ends, new_ends, strict=True)),
+                strict=True,
+            ):
+                if arc.length or moved:
+                    found.append(arc)
+        return found
 
     def changed(self, channel: int, old: Arc, new: Arc) -> list[Arc]:
         """Where an update has to be told: between the old ends and the new, or at both values where they are hashed.
@@ -97,14 +143,3 @@ class Lists:
     def _positions(self, body: str) -> tuple[Id, ...]:
         batch = read_events(parse_events(body), self.content.domain)
         return (*(int(at[0]) for at in self.view.positions(batch)), self._catch_all.start)
-
-
-def touches(arcs: tuple[Arc, ...], low: Id, high: Id, mask: int) -> bool:
-    """Whether one of the arcs has a position in (low, high]."""
-    for start, length in arcs:
-        if within(low, start, high):
-            return True
-        first = (low + 1 - start) & mask  # from the arc's beginning to the first position that is owned
-        if first <= length:
-            return True
-    return False

@@ -26,10 +26,11 @@ class Store(NamedTuple):
     """On its walk along an arc: every node that owns a part of it takes the entry, or drops what the entry replaces."""
 
     entry: Entry
-    arc: Arc
+    arc: Arc  # of what was asked for, the part that this walk has not reported yet
     request: int
     remove: bool
-    hops: int
+    hops: int  # since it reported last, or since it was handed its part
+    steps: int  # of those, from node to node
 
 
 class Walk(NamedTuple):
@@ -41,7 +42,10 @@ class Walk(NamedTuple):
 
 
 class Stored(NamedTuple):
+    """Of what was asked for, this part is stored: there may be more."""
+
     request: int
+    arc: Arc
     hops: int
 
 

@@ -18,7 +18,8 @@ from tidings.errors import SubscriptionError
 from tidings.model.subscription import SubscriptionId
 from tidings.systems.geometry.node_ring import Arc, Ring, RingView
 from tidings.systems.opchord import placement
-from tidings.systems.opchord.list_keeper import MAX_SUBSCRIPTIONS, NUMBER_BITS, ListKeeper, OPChordSettings
+from tidings.systems.opchord.list_holder import MAX_SUBSCRIPTIONS, NUMBER_BITS, OPChordSettings
+from tidings.systems.opchord.list_keeper import ListKeeper
 from tidings.systems.opchord.lists import Lists
 from tidings.systems.opchord.messages import (
     MESSAGES,
@@ -30,6 +31,7 @@ from tidings.systems.opchord.messages import (
     Stored,
     SubscriberTold,
 )
+from tidings.systems.opchord.walk_request import WalkRequest
 from tidings.systems.overlay import Overlay, Promise, Start, seat_members
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
@@ -44,11 +46,13 @@ from tidings.systems.protocols.effects import (
 )
 from tidings.systems.protocols.ring import ChordSettings, Route
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
+from tidings.systems.statistics import Statistics
 
 
 class _StoreAgain(NamedTuple):
     request: int
     left: int
+    reports: int  # that had come when the timer was set
 
 
 class _AskAgain(NamedTuple):
@@ -96,12 +100,12 @@ class OPChordNode(ListKeeper):
         self.own: dict[str, _Own] = {}
         self._owner_of: dict[int, tuple[str, int]] = {}  # packed number → subscription and box
         self._first_number = self._next_number = 0
-        self._requests: dict[int, tuple[str, Store]] = {}
+        self._requests: dict[int, WalkRequest] = {}
         self._next_request = 0
         self._queries: dict[str, _Query] = {}
         self._untold: dict[tuple[int, str], Event] = {}
         self._delivered: dict[tuple[str, str], int] = {}  # (subscription, event) → when
-        self.store_hops = 0  # of the last walk that was answered
+        self.store_hops = 0  # of the last walk that ended, with all its parts
 
     def start(self, contact: Id | None, now_ms: int) -> Effects:
         # A node that was here before under the same id may still be in lists, and be sent replies.
@@ -139,23 +143,29 @@ class OPChordNode(ListKeeper):
     def _store_all(self, subscription: str, now_ms: int) -> Effects:
         """Walk every arc of every conjunction."""
         own = self.own[subscription]
-        effects: Effects = []
-        for box, conjunction in enumerate(self.lists.conjunctions(own.text)):
-            for channel, arcs in conjunction.arcs.items():
-                entry = Entry(own.numbers[box], channel, own.text, box, own.version)
-                for arc in arcs:
-                    effects += self._request(subscription, entry, arc, False, now_ms)
-        return effects
+        return self._walks(subscription, self._listed(own, own.version), False, now_ms)
 
-    def _request(self, subscription: str, entry: Entry, arc: Arc, remove: bool, now_ms: int) -> Effects:
-        request = self._next_request
-        self._next_request += 1
-        store = Store(entry, arc, request, remove, 0)
-        self._requests[request] = (subscription, store)
+    def _listed(self, own: _Own, version: int) -> list[tuple[Entry, Arc]]:
+        """Returns every entry of a subscription, with every arc that it lies on."""
+        return [
+            (Entry(own.numbers[box], channel, own.text, box, version), arc)
+            for box, conjunction in enumerate(self.lists.conjunctions(own.text))
+            for channel, arcs in conjunction.arcs.items()
+            for arc in arcs
+        ]
+
+    def _walks(self, subscription: str, asked: list[tuple[Entry, Arc]], remove: bool, now_ms: int) -> Effects:
+        """Asks for walks. All of them are waited for before the first is begun, which may end at this node, at once."""
+        first, self._next_request = self._next_request, self._next_request + len(asked)
+        stores = [Store(entry, arc, first + at, remove, 0, 0) for at, (entry, arc) in enumerate(asked)]
+        self._requests |= {store.request: WalkRequest(subscription, store) for store in stores}
         if subscription in self.own:
-            self.own[subscription].waiting.add(request)
-        again = SetTimer(self.options.retry_ms, _StoreAgain(request, self.options.retries))
-        return [again, *self.route(arc.start, store, now_ms)]
+            self.own[subscription].waiting |= {store.request for store in stores}
+        effects: Effects = []
+        for store in stores:
+            effects.append(SetTimer(self.options.retry_ms, _StoreAgain(store.request, self.options.retries, 0)))
+            effects += self.route(store.arc.start, store, now_ms)
+        return effects
 
     def unsubscribe(self, subscription: str, now_ms: int) -> Effects:
         own = self.own.pop(subscription, None)
@@ -164,50 +174,36 @@ class OPChordNode(ListKeeper):
         return self._remove(subscription, own, now_ms)
 
     def _remove(self, subscription: str, own: _Own, now_ms: int) -> Effects:
-        effects: Effects = []
         for number in own.numbers:
             self._owner_of.pop(number, None)
         for request in own.waiting:
             self._requests.pop(request, None)
-        for box, conjunction in enumerate(self.lists.conjunctions(own.text)):
-            for channel, arcs in conjunction.arcs.items():
-                entry = Entry(own.numbers[box], channel, own.text, box, own.version + 1)
-                for arc in arcs:
-                    effects += self._request(subscription, entry, arc, True, now_ms)
-        return effects
+        return self._walks(subscription, self._listed(own, own.version + 1), True, now_ms)
 
     def _update(self, subscription: str, text: str, now_ms: int) -> Effects:
         """Only the difference of the old arcs and the new is walked (section 3.1.2), if the lists stay the same."""
         own = self.own[subscription]
-        before, after = self.lists.conjunctions(own.text), self.lists.conjunctions(text)
-        alike = len(before) == len(after) and all(
-            set(old.arcs) == set(new.arcs)
-            and all(len(arcs) == len(new.arcs[channel]) == 1 for channel, arcs in old.arcs.items())
-            for old, new in zip(before, after, strict=True)
-        )
-        if not alike or own.waiting or own.lacking:
+        told = self._differing(own, text)
+        if told is None:
             effects = self._remove(subscription, self.own.pop(subscription), now_ms)
             return [*effects, *self.subscribe(subscription, text, now_ms)]
-        known, own.version, own.text, own.active = own.text, own.version + 1, text, False
-        effects = []
-        for box, (old, new) in enumerate(zip(before, after, strict=True)):
-            for channel, (old_arc,) in old.arcs.items():
-                entry = Entry(own.numbers[box], channel, text, box, own.version)
-                arcs = self.lists.changed(channel, old_arc, new.arcs[channel][0])
-                for arc, moved in zip(arcs, self._moved(known, text, box, channel), strict=True):
-                    if arc.length or moved:
-                        effects += self._request(subscription, entry, arc, False, now_ms)
-        return effects or self._in_place(subscription)
+        own.version, own.text, own.active = own.version + 1, text, False
+        asked = [(Entry(own.numbers[box], channel, text, box, own.version), arc) for box, channel, arc in told]
+        return self._walks(subscription, asked, False, now_ms) or self._in_place(subscription)
 
-    def _moved(self, old: str, new: str, box: int, channel: int) -> tuple[bool, bool]:
-        """Whether the lower, and whether the upper end of what is asked for is another one."""
-        interest = self.lists.content.interest
-        before, after = (self.lists.values(interest(text), box, channel) for text in (old, new))
-        if before == after or before is None or after is None:
-            return False, False
-        if not before.intervals or not after.intervals:  # NULL alone
-            return True, True
-        return before.intervals[0][0] != after.intervals[0][0], before.intervals[-1][1] != after.intervals[-1][1]
+    def _differing(self, own: _Own, text: str) -> list[tuple[int, int, Arc]] | None:
+        """Returns (box, channel, arc) for all that an update changes; None if it cannot be told apart."""
+        before, after = self.lists.conjunctions(own.text), self.lists.conjunctions(text)
+        if own.waiting or own.lacking or [set(box.arcs) for box in before] != [set(box.arcs) for box in after]:
+            return None
+        found: list[tuple[int, int, Arc]] = []
+        for box, conjunction in enumerate(after):
+            for channel in conjunction.arcs:
+                arcs = self.lists.differing(own.text, text, box, channel)
+                if arcs is None:
+                    return None
+                found += [(box, channel, arc) for arc in arcs]
+        return found
 
     def arrived(self, message: Route, now_ms: int) -> Effects:
         payload = message.payload
@@ -216,14 +212,16 @@ class OPChordNode(ListKeeper):
         return super().arrived(message, now_ms)
 
     def _on_stored(self, sender: Id, message: Stored, now_ms: int) -> Effects:
-        subscription, _ = self._requests.pop(message.request, (None, None))
-        self.store_hops = message.hops
-        own = self.own.get(subscription) if subscription is not None else None
+        request = self._requests.get(message.request)
+        if request is None or not request.report(message, self._mask):
+            return []
+        del self._requests[message.request]
+        self.store_hops = request.hops
+        own = self.own.get(request.subscription)
         if own is None or message.request not in own.waiting:
             return []
         own.waiting.discard(message.request)
-        assert subscription is not None
-        return self._in_place(subscription)
+        return self._in_place(request.subscription)
 
     def leave(self, now_ms: int) -> Effects:
         effects: Effects = []
@@ -288,8 +286,8 @@ class OPChordNode(ListKeeper):
 
     def on_timer(self, tag: Tag, now_ms: int) -> Effects:
         match tag:
-            case _StoreAgain(request, left):
-                return self._store_again(request, left, now_ms)
+            case _StoreAgain():
+                return self._store_again(tag, now_ms)
             case _AskAgain(event, left):
                 query = self._queries.get(event)
                 if query is None or not left:
@@ -313,18 +311,24 @@ class OPChordNode(ListKeeper):
             return effects
         return super().on_timer(tag, now_ms)
 
-    def _store_again(self, request: int, left: int, now_ms: int) -> Effects:
-        known = self._requests.get(request)
-        if known is None:
+    def _store_again(self, tag: _StoreAgain, now_ms: int) -> Effects:
+        """Repeats what has not been reported, if nothing has been for a while; after some times, the next refresh."""
+        request = self._requests.get(tag.request)
+        if request is None:
             return []
-        if not left:
-            subscription, _ = self._requests.pop(request)
-            if subscription in self.own:
-                self.own[subscription].waiting.discard(request)
-                self.own[subscription].lacking = True  # the next refresh tries again
+        if request.reports > tag.reports:
+            again = tag._replace(left=self.options.retries, reports=request.reports)
+            return [SetTimer(self.options.retry_ms, again)]
+        if not tag.left:
+            del self._requests[tag.request]
+            if request.subscription in self.own:
+                self.own[request.subscription].waiting.discard(tag.request)
+                self.own[request.subscription].lacking = True  # the next refresh tries again
             return []
-        again = SetTimer(self.options.retry_ms, _StoreAgain(request, left - 1))
-        return [again, *self.route(known[1].arc.start, known[1], now_ms)] if self.is_member else [again]
+        effects: Effects = [SetTimer(self.options.retry_ms, tag._replace(left=tag.left - 1))]
+        for arc in request.gaps(self._mask) if self.is_member else ():
+            effects += self.route(arc.start, request.store._replace(arc=arc), now_ms)
+        return effects
 
     def expire(self, now_ms: int) -> None:
         super().expire(now_ms)
@@ -334,11 +338,14 @@ class OPChordNode(ListKeeper):
     handlers: ClassVar[Handlers] = {Stored: _on_stored, Collected: _on_collected, SubscriberTold: _on_told}
 
 
-def ring_overlay(adapt: Callable[..., RingView]) -> Overlay[OPChordNode, Lists, OPChordSettings]:
+Adapt = Callable[[Statistics, Ring, OPChordSettings], RingView]
+
+
+def ring_overlay(adapt: Adapt) -> Overlay[OPChordNode, Lists, OPChordSettings]:
     """Returns the overlay of lists on a ring, where a placement says which lists there are."""
 
     def ground(content: Content, settings: OPChordSettings) -> Lists:
-        return Lists(adapt(content.statistics, partitions=1, ring=Ring(settings.id_bits, (0,))), content)
+        return Lists(adapt(content.statistics, Ring(settings.id_bits, (0,)), settings), content)
 
     def make(kind: type[OPChordNode], start: Start[Lists, OPChordSettings]) -> OPChordNode:
         return kind(start.id, start.ground, start.settings)
@@ -349,11 +356,15 @@ def ring_overlay(adapt: Callable[..., RingView]) -> Overlay[OPChordNode, Lists, 
         ground,
         seat_members,
         MESSAGES,
-        OPChordSettings(ChordSettings(bits=ADDRESS_BITS)),
-        simulated=OPChordSettings(ChordSettings(bits=24, successors=3)),
+        OPChordSettings(ChordSettings(bits=ADDRESS_BITS, all_fingers=False)),
+        simulated=OPChordSettings(ChordSettings(bits=24, successors=3, all_fingers=False)),
         least=lambda settings: settings.chord.successors + 1,  # what Zave's proof begins with
         promise=lambda settings: Promise(join_ms=0, leave_ms=0, crashes=1 + settings.copies),
     )
 
 
-OVERLAY = ring_overlay(placement.adapt)
+def _adapt(statistics: Statistics, ring: Ring, settings: OPChordSettings) -> RingView:
+    return placement.adapt(statistics, partitions=1, ring=ring, jump=settings.jump, empirical=settings.empirical)
+
+
+OVERLAY = ring_overlay(_adapt)

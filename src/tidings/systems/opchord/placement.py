@@ -1,10 +1,10 @@
 """OPChord: values in their order around the ring (Triantafillou and Aekaterinidis, section 4).
 
-A range is an arc: it is held by the nodes on it, one after the other. Where an attribute's
-least, greatest value and precision are declared, its values are spread evenly as in the paper; else by
-the empirical distribution F of the events, s0 + F(v)·2^m, which keeps the order and gives every
-node as many events. Counting is Chord's: a conjunction matches the events that find it in as many
-lists as it constrains attributes, c3.
+A range is an arc: it is held by the nodes on it, one after the other. Where an attribute's least,
+greatest value and precision are declared, its values are spread evenly as in the paper; else by the
+empirical distribution F of the events, s0 + F(v)·2^m, which keeps the order and gives every node
+as many events. Texts of which nothing is known are hashed one by one, as in Chord. Counting is
+Chord's: a conjunction matches the events that find it in as many lists as it constrains attributes, c3.
 
 Where the paper leaves a choice or errs:
     the printed hash takes the greatest value around to the place of the least: D counts both ends
@@ -19,8 +19,10 @@ positions  the number of a node: what lies at one node for one attribute is one 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +32,7 @@ from tidings.kernels.hashing import hash_text
 from tidings.model.domain import path_text
 from tidings.model.event import EventBatch
 from tidings.model.types import Path
+from tidings.systems.geometry.hashed_values import event_positions, held_positions
 from tidings.systems.geometry.key_pairs import distinct_pairs
 from tidings.systems.geometry.line_positions import (
     Edges,
@@ -59,6 +62,7 @@ from tidings.systems.interface import (
 from tidings.systems.statistics import Statistics
 
 JUMP = 2.0  # nodes to a value
+TEXTS_MAX = 64  # values that a conjunction may list of an attribute whose texts are hashed
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +132,7 @@ def shares(numbers: Numbers, count: int, bits: int) -> Numbers:
 
 @dataclass(frozen=True, eq=False)
 class View(RingView):
-    """The ring, and the order of each attribute's values around it."""
+    """The ring, and the order of each attribute's values around it; one without an order is hashed."""
 
     placement: ClassVar[str] = "opchord"
 
@@ -145,6 +149,10 @@ class View(RingView):
             intervals = filters.intervals.get(path)
             if intervals is None or not has_places(intervals.type):
                 continue
+            if path not in self.orders:
+                for box, position in zip(*(part.tolist() for part in _hashed(filters, path, self)), strict=True):
+                    yield box, channel, Arc(position, 0)
+                continue
             arcs = arcs_of(intervals, self.orders[path], self.ring)
             for box, start, length in zip(
                 *(part.tolist() for part in (arcs.boxes, arcs.starts, arcs.lengths)), strict=True
@@ -155,26 +163,55 @@ class View(RingView):
         return [self._positions(events, path) for path in self.paths]
 
     def _positions(self, events: EventBatch, path: Path) -> Numbers:
+        if path not in self.orders:
+            return event_positions(events, path, None, self.ring)
         order, places = self.orders[path], event_places(events, path)
         found = order.numbers(places.distinct)
         numbers = found[places.number] if len(found) else np.zeros(events.count, np.int64)
         return order.positions(np.where(places.valid, numbers, 0), self.ring)  # NULL lies with the least
 
     def start_of(self, channel: int) -> int | None:
-        path = self.list_of(channel)
-        return None if path is None else self.orders[path].start
+        order = self._order(channel)
+        return None if order is None else order.start
 
-    def spacing(self, channel: int) -> float:
+    def _order(self, channel: int) -> Order | None:
         path = self.list_of(channel)
-        order = None if path is None else self.orders[path]
-        return self.ring.size / order.count if order is not None and order.before is None else 0.0
+        return None if path is None else self.orders.get(path)
+
+    def values_up_to(self, channel: int, position: int) -> int | None:
+        order = self._order(channel)
+        if order is None:
+            return None
+        offset = (position - order.start) % self.ring.size
+        if order.before is not None:
+            return bisect_right(self._offsets[channel], offset)
+        # Of the numbers i those with ⌊i·2^m / D⌋ ≤ offset.
+        return min(order.count, -(-(offset + 1) * order.count >> self.ring.bits))
+
+    def value_position(self, channel: int, number: int) -> int | None:
+        order = self._order(channel)
+        if order is None or number >= order.count:
+            return None
+        if order.before is not None:
+            return (order.start + self._offsets[channel][number]) % self.ring.size
+        return (order.start + (number << self.ring.bits) // order.count) % self.ring.size
+
+    @cached_property
+    def _offsets(self) -> dict[int, list[int]]:
+        """Of lists in the order of an empirical distribution: how far from the first each value lies."""
+        orders = ((channel, self.orders.get(path)) for channel, path in enumerate(self.paths))
+        return {
+            channel: order.offsets(np.arange(order.count), self.ring).tolist()
+            for channel, order in orders
+            if order is not None and order.before is not None
+        }
 
     def owners(self, keys: Numbers) -> Numbers:
         return np.where(channels_of(keys) == self.catch_all, EVERYWHERE, positions_of(keys))
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
-            "orders": [self.orders[path].to_dict() for path in self.paths],
+            "orders": [self.orders[path].to_dict() if path in self.orders else None for path in self.paths],
             "jump": self.jump,
             "epoch": self.epoch,
         }
@@ -182,7 +219,8 @@ class View(RingView):
     @staticmethod
     def from_dict(form: dict[str, Any]) -> View:
         paths, ring = paths_and_ring(form)
-        orders = {path: Order.from_dict(order) for path, order in zip(paths, form["orders"], strict=True)}
+        forms = zip(paths, form["orders"], strict=True)
+        orders = {path: Order.from_dict(order) for path, order in forms if order is not None}
         return View(paths, ring, orders, form["jump"], form["epoch"])
 
 
@@ -197,23 +235,23 @@ def adapt(
 ) -> View:
     """The order of every attribute that filters compare with constants.
 
-    By the empirical distribution; where `empirical` is False, or nothing is known of the values, by
-    the least, greatest value and precision that the domain declares. An attribute with neither has no list.
+    By the empirical distribution of events; where `empirical` is False, or no event is known, by the least,
+    greatest value and precision that the domain declares; where it does not, by the bounds of the filters. Of
+    attributes with neither, texts are hashed, and others have no list.
     """
     ring = ring or even_ring(partitions)
-    orders = {}
-    for path in statistics.paths:
-        order = order_of(statistics, path, ring, empirical)
-        if order is not None:
-            orders[path] = order
-    return View(tuple(orders), ring, orders, jump, epoch)
+    found = {path: order_of(statistics, path, ring, empirical) for path in statistics.paths}
+    leaves = statistics.filters.domain.leaves
+    paths = tuple(path for path, order in found.items() if order is not None or leaves[path].name == "string")
+    orders = {path: order for path, order in found.items() if order is not None}
+    return View(paths, ring, orders, jump, epoch)
 
 
 def order_of(statistics: Statistics, path: Path, ring: Ring, empirical: bool) -> Order | None:
     start = hash_text(path_text(path)) >> (64 - ring.bits)  # s0(a) = hash(attribute's name)
     cells, known = cells_of(statistics.filters.domain, path), statistics.along(path)
     declared = cells is not None and cells.count is not None and cells.count < 1 << 48
-    if declared and not (empirical and known.is_known):
+    if declared and not (empirical and path in statistics.values and known.is_known):
         assert cells is not None
         assert cells.count is not None
         return Order(start, cells.count, cells=cells)
@@ -257,6 +295,12 @@ def place(filters: FilterTable, view: View) -> Placed:
         intervals = filters.intervals.get(path)
         if intervals is None or not has_places(intervals.type):
             continue
+        if path not in view.orders:
+            boxes, positions = _hashed(filters, path, view)
+            boxes, holders = distinct_pairs(boxes, view.ring.owners(positions))
+            unkeyed[boxes] = False
+            parts.append((boxes, keys_at(channel, holders)))
+            continue
         arcs = arcs_of(intervals, view.orders[path], view.ring)
         boxes, holders = _holders(arcs, path, view)
         unkeyed[boxes] = False
@@ -266,6 +310,12 @@ def place(filters: FilterTable, view: View) -> Placed:
     alone = np.flatnonzero(unkeyed)
     parts.append((alone, alike_keys(view.catch_all, len(alone))))
     return placed_of(parts, filters.box_filter)
+
+
+def _hashed(filters: FilterTable, path: Path, view: View) -> tuple[Numbers, Numbers]:
+    """(box, position) for every value at which a box is held, of an attribute whose values are hashed."""
+    intervals = filters.intervals[path]
+    return held_positions(intervals, path, filters.boxes, cells=None, ring=view.ring, most=TEXTS_MAX)
 
 
 def _holders(arcs: Arcs, path: Path, view: View) -> tuple[Numbers, Numbers]:

@@ -159,6 +159,7 @@ def node_of(
     log: Callable[[Domain], PublicationLog],
     *,
     queued: bool = False,
+    clock: Callable[[], float] | None = None,
 ) -> DomainsNode:
     """Returns a node of a system that serves these domains, with a log of what it publishes in each.
 
@@ -176,7 +177,7 @@ def node_of(
     nodes, networks = {}, {}
     for domain in domains:
         ground = overlay.ground(Content(domain), settings)
-        nodes[domain.name] = overlay.make(overlay.node, Start(id, random, ground, settings, log(domain)))
+        nodes[domain.name] = overlay.make(overlay.node, Start(id, random, ground, settings, log(domain), clock))
         digest = hashed(f"{named.system.name}{shared} {dump_domains([domain])}", 32)
         networks[domain.name] = f"{domain.name}-{digest:08x}"
     return DomainsNode(nodes, networks)

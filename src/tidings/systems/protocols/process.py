@@ -17,7 +17,7 @@ What is dropped is counted by reason and logged (`link.Drops`).
                     a document of XML is published as its text: {"publish": "<rss>…"}
                     with "domain": "…" where the node has several
                     {"status": true}
-    node → client   {"ready": "host:port"}   {"active": "id"}   {"error": "…"}
+    node → client   {"ready": "host:port"}   {"saturated": "host:port"}   {"active": "id"}   {"error": "…"}
                     {"delivered": "id", "event": {…}, "id": "…"}
                     {"status": "host:port", "peers": 3, "dropped": {"reason": 1}}
 """
@@ -42,6 +42,7 @@ from tidings.systems.protocols.effects import (
     Deliver,
     Effects,
     Event,
+    Grow,
     Id,
     Message,
     Ready,
@@ -135,6 +136,8 @@ class NodeProcess:
                     self._tell({"delivered": subscription, "event": json.loads(event.body), "id": event.id})
                 case Active(subscription):
                     self._tell({"active": subscription})
+                case Grow():
+                    self._tell({"saturated": self.address})
                 case Ready():
                     self._tell({"ready": self.address})
                     early, self._early = self._early or [], None

@@ -7,7 +7,8 @@ this inductive is in `tidings.systems.protocols.ring_laws`. A ring grows from on
 with one more than the length of the successor lists.
 
     key k belongs to its successor: the first node clockwise from k on
-    fingers      the successors of n + 2^i, each found by a lookup, some each round
+    fingers      the successors of n + 2^i, each found by a lookup: all of them each round; or, as long as they
+                 stay what they were, one
     lookups      go from node to node, to the known one that most closely precedes the key
 
 A message to a dead node comes back undelivered; a node that stays silent for some rounds is taken for dead. It may
@@ -49,6 +50,7 @@ class ChordSettings(NamedTuple):
     successors: int = 4
     stabilize_ms: int = 1_000
     fingers_ms: int = 2_000
+    all_fingers: bool = True  # whether all are looked up each round, also when they have stayed what they were
     join_retry_ms: int = 3_000
 
 
@@ -102,7 +104,7 @@ class Route(NamedTuple):
 
 CHORD_MESSAGES: tuple[type, ...] = (FindSuccessor, FoundSuccessor, AskState, State, Notify, Leaving, Route, NotMember)
 
-STABILIZE, FINGERS, JOIN, REUNITE = "stabilize", "fingers", "join", "reunite"
+STABILIZE, FINGERS, FINGER, JOIN, REUNITE = "stabilize", "fingers", "finger", "join", "reunite"
 
 
 class ChordNode(Dispatching):
@@ -115,6 +117,8 @@ class ChordNode(Dispatching):
         self.predecessor: Id | None = None
         self.successors: tuple[Id, ...] = ()
         self._fingers: list[Id | None] = [None] * settings.bits
+        self._fingers_settled = False  # whether all of them were looked up, and stayed what they were
+        self._finger_turn = 0  # the one that is looked up next then
         self._distances: list[int] = []  # from here to every finger and successor, ascending
         self._contact: Id | None = None
         self._silent: dict[Id, int] = {}  # rounds in which a node that was asked did not answer
@@ -140,6 +144,7 @@ class ChordNode(Dispatching):
         for i in range(self.settings.bits):
             place = bisect_left(members, (self._id + (1 << i)) & self._mask)
             self._fingers[i] = members[place % count]
+        self._fingers_settled = True
         self._learn()
 
     def _list_of(self, following: Iterable[Id]) -> tuple[Id, ...]:
@@ -331,8 +336,9 @@ class ChordNode(Dispatching):
                 return []
             self.predecessor = message.predecessor
             return [Send(message.successor, AskState(JOIN))]
-        if message.request == FINGERS:
-            return self._take_finger(message)
+        if message.request in (FINGERS, FINGER):
+            asked = self._take_finger(message)
+            return asked if message.request == FINGERS else []
         if message.request == REUNITE:
             nearer = between(self._id, message.successor, self.successors[0])
             return [Send(message.successor, AskState("adopt"))] if nearer and message.successor != self._id else []
@@ -348,7 +354,16 @@ class ChordNode(Dispatching):
 
     def _fix_fingers(self, now_ms: int) -> Effects:
         """Look up the finger that follows the successor; each answer asks for the next (`_take_finger`)."""
-        return self._ask_finger(0)
+        if self.settings.all_fingers or not self._fingers_settled:
+            self._fingers_settled = True  # until one is another
+            return self._ask_finger(0)
+        head, bits = self.successors[0], self.settings.bits
+        beyond = ((head - self._id) & self._mask).bit_length()  # the fingers before are the successor
+        if head == self._id or beyond >= bits:
+            return []
+        self._finger_turn = max(beyond, (self._finger_turn + 1) % bits)
+        key = (self._id + (1 << self._finger_turn)) & self._mask
+        return self._on_find(self._id, FindSuccessor(key, self._id, FINGER, 0), now_ms)
 
     def _ask_finger(self, first: int) -> Effects:
         """The next finger that the node before it does not settle already."""
@@ -368,8 +383,10 @@ class ChordNode(Dispatching):
         first = ((found.key - self._id) & self._mask).bit_length() - 1
         reach = (found.successor - self._id) & self._mask or 1 << self.settings.bits
         i = first
+        finger = found.successor if found.successor != self._id else None
         while i < self.settings.bits and 1 << i <= reach:
-            self._fingers[i] = found.successor if found.successor != self._id else None
+            self._fingers_settled &= self._fingers[i] == finger
+            self._fingers[i] = finger
             i += 1
         if i >= self.settings.bits:
             self._learn()
@@ -379,6 +396,7 @@ class ChordNode(Dispatching):
     def _forget_finger(self, id: Id) -> None:
         if id in self._fingers:
             self._fingers = [None if finger == id else finger for finger in self._fingers]
+            self._fingers_settled = False
         self._learn()
 
     def _learn(self) -> None:

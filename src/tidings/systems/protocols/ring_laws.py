@@ -9,6 +9,7 @@ They hold as long as the operating assumption does: no failure leaves a member w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -50,12 +51,16 @@ def members_of(world: ObservedWorld) -> dict[Id, ChordNode]:
 def principals_of(members: Iterable[ChordNode]) -> set[Id]:
     """The members that no member's list, itself in front, passes over."""
     nodes = list(members)
-    principals = {node.id for node in nodes}
+    ring = sorted(node.id for node in nodes)
+    passed_over: set[Id] = set()
     for node in nodes:
         for low, high in pairwise((node.id, *node.successors)):
-            if principals:
-                principals -= {id for id in principals if between(low, id, high)}
-    return principals
+            at = bisect_right(ring, low)
+            for place in range(at, at + len(ring)):
+                if not between(low, ring[place % len(ring)], high):
+                    break
+                passed_over.add(ring[place % len(ring)])
+    return set(ring) - passed_over
 
 
 def ideal_ring(world: ObservedWorld) -> None:

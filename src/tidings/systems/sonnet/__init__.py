@@ -7,11 +7,14 @@ begins as the group's do. What a digest admits is checked exactly at the end.
 A. Zhou et al., "Sonnet: an efficient distributed content-based dissemination broker", SIGMOD 2007.
 
 placement     groups of paths, the share of the documents that offer each, and who owns them
-path_digest   what a query asks for and what a document offers, in 128 bits; groups of paths that begin alike
+path_digest   what a query asks for, in 128 bits
+path_groups   groups of paths that begin alike: which a query asks for, and which a document offers
+document_header  what a packet carries of its document, and which queries that may satisfy
 paths         queries and documents, one at a time, as nodes understand them
 prefix_ring   a virtual node's place on the ring and in its group
+group_rows    what a virtual node knows of the groups that hang below its own
 virtual_node  one subscription, or a placeholder for a group: links up and down, packets
-node          a host of virtual nodes
+node          a host of virtual nodes; sonnet_settings: what can be set; seating: a whole network at once
 messages      what virtual nodes say to each other
 packet_path   the path of one packet through the ring, as text and as a picture
 laws, bugs    what must hold, and nodes that break it

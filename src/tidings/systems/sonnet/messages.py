@@ -63,6 +63,12 @@ class CastDone(NamedTuple):
     number: int
 
 
+class CastWaits(NamedTuple):
+    """The sender has told all that it knows of, and cannot say yet that these were all: it confirms when it can."""
+
+    number: int
+
+
 class CastFromFirst(NamedTuple):
     """For the first member of the group, to be cast up to the sender."""
 
@@ -135,19 +141,29 @@ class KnownRows(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """An event on its way down, with its header: a digest for each distinct path, and the content of all names."""
+    """An event on its way down, with its header: a digest for each path, and the content of all names and values."""
 
     event: Event
     entries: tuple[Bits, ...]
     mask: Bits
     attempt: int = 0  # when its publisher sent it: what is not confirmed is sent again
     number: int = 0  # as in a cast
+    repeats: int = 0  # how often its publisher had sent it before
 
 
 MESSAGES: tuple[type, ...] = (
-    *CHORD_MESSAGES, Virtual, VirtualRefused, ToGroup, NoGroup, GroupCast, CastDone, CastFromFirst, First, AskOffer,
-    Offer, Register, Registered, Unregister, Row, AskRows, KnownRows, Packet,
+    *CHORD_MESSAGES, Virtual, VirtualRefused, ToGroup, NoGroup, GroupCast, CastDone, CastWaits, CastFromFirst, First,
+    AskOffer, Offer, Register, Registered, Unregister, Row, AskRows, KnownRows, Packet,
 )  # fmt: skip
+
+
+def packet_in(message: Message) -> Packet | None:
+    """Returns the packet that a message carries."""
+    while not isinstance(message, Packet):
+        message = getattr(message, "payload", None)
+        if message is None:
+            return None
+    return message
 
 
 # What a virtual node asks of its host, beside having its messages carried
@@ -161,6 +177,12 @@ class Received(NamedTuple):
 
 class AllTold(NamedTuple):
     """A packet that this host published has reached everybody."""
+
+    event: str
+
+
+class Wait(NamedTuple):
+    """A packet that this host published is held by a node that confirms it later."""
 
     event: str
 
@@ -183,4 +205,4 @@ class Upgrade(NamedTuple):
     """This node need not stay in the group above its own."""
 
 
-Ask: TypeAlias = Received | AllTold | NeedGroup | Linked | Degrade | Upgrade
+Ask: TypeAlias = Received | AllTold | Wait | NeedGroup | Linked | Degrade | Upgrade

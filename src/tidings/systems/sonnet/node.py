@@ -8,7 +8,7 @@ in place before the old one goes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import ClassVar, NamedTuple
 
@@ -31,12 +31,12 @@ from tidings.systems.protocols.effects import (
 )
 from tidings.systems.protocols.message_codec import MessageError
 from tidings.systems.protocols.ring import STABILIZE, FoundSuccessor, Leaving, Route, State
-from tidings.systems.protocols.ring_ids import hashed
 from tidings.systems.sonnet.messages import (
     MESSAGES,
     AllTold,
     CastDone,
     CastFromFirst,
+    CastWaits,
     Degrade,
     GroupCast,
     Linked,
@@ -51,6 +51,8 @@ from tidings.systems.sonnet.messages import (
     Upgrade,
     Virtual,
     VirtualRefused,
+    Wait,
+    packet_in,
 )
 from tidings.systems.sonnet.paths import (
     HOST_BITS,
@@ -59,14 +61,16 @@ from tidings.systems.sonnet.paths import (
     Paths,
     group_digest,
     host_of,
-    node_bits,
+    zero_id,
     zero_lineage,
 )
-from tidings.systems.sonnet.virtual_node import FEW_MEMBERS, SonnetSettings, VirtualNode
+from tidings.systems.sonnet.placement import network_view
+from tidings.systems.sonnet.sonnet_settings import SonnetSettings
+from tidings.systems.sonnet.virtual_node import VirtualNode
 
 GRACE_PERIODS = 3  # that a placeholder stays without anybody below it, or beside one that is new in its group
 LINGER_MS = 3_000  # that a virtual node still passes on what is on its way, after it has left
-PASSED_ON = (Route, CastDone, NoGroup)  # anything else comes back, and is sent to another
+PASSED_ON = (Route, CastDone, CastWaits, NoGroup)  # anything else comes back, and is sent to another
 JOINING = (FoundSuccessor, State)  # all that concerns a node that is not on the ring: it may have been, before a crash
 
 TIDY = "tidy"
@@ -133,8 +137,11 @@ class SonnetNode(Dispatching):
         self._filtered: dict[tuple[str, str], int] = {}  # subscription and event, when
         self.log: PublicationLog = log if log is not None else MemoryLog()
         self._untold: dict[str, Packet] = {}  # published here, and not confirmed
+        self._waiting: set[str] = set()  # of these, what some node holds and confirms later
         self._is_ready = False
         self.received = 0  # packets that the filter was given
+        self.packets_sent = 0
+        self.repeats_sent = 0  # of these, what its publisher had sent before
         self.zero = self._make(zero_lineage(paths.variant), "")
 
     @property
@@ -252,7 +259,9 @@ class SonnetNode(Dispatching):
         number = zero.begin(packet, now_ms)
         zero.expect(number)
         key = zero.key_in(zero.group) if self.options.enters_anywhere else zero.range.low
-        message = ToGroup(zero.group, key == zero.range.low, packet._replace(attempt=now_ms, number=number))
+        message = ToGroup(
+            zero.group, key == zero.range.low, packet._replace(attempt=now_ms, number=number, repeats=times)
+        )
         again = SetTimer(self.options.again_ms, Again(event, times + 1))
         return [again, *self._carry(zero, zero.route(key, message, now_ms), now_ms)]
 
@@ -309,6 +318,9 @@ class SonnetNode(Dispatching):
     def _try_again(self, again: Again, now_ms: int) -> Effects:
         if again.event not in self._untold:
             return []
+        if again.event in self._waiting:
+            self._waiting.discard(again.event)
+            return [SetTimer(self.options.wait_ms, again)]
         if again.times < self.options.attempts:
             return self._send(again.event, again.times, now_ms)
         self._settle(again.event)
@@ -316,6 +328,7 @@ class SonnetNode(Dispatching):
 
     def _settle(self, event: str) -> None:
         self._untold.pop(event, None)
+        self._waiting.discard(event)
         self.log.settle(event)
 
     def _carry(self, node: VirtualNode, effects: Effects, now_ms: int) -> Effects:
@@ -324,7 +337,7 @@ class SonnetNode(Dispatching):
         for effect in effects:
             match effect:
                 case Send(to, message):
-                    node.packets_sent += has_packet(message)
+                    self._count(node, packet_in(message))
                     carried.append(Send(host_of(to), Virtual(to, node.id, message)))
                 case SetTimer(after_ms, tag):
                     carried.append(SetTimer(after_ms, VirtualTimer(node.number, tag)))
@@ -335,6 +348,8 @@ class SonnetNode(Dispatching):
                     carried += self._filter(node, event, now_ms)
                 case AllTold(event):
                     self._settle(event)
+                case Wait(event):
+                    self._waiting.add(event)
                 case NeedGroup(lineage):
                     carried += self._hold_place(lineage, now_ms)
                 case Linked():
@@ -344,6 +359,12 @@ class SonnetNode(Dispatching):
                 case Upgrade():
                     carried += self._upgrade(node, now_ms)
         return [*carried, *self._progress(node, now_ms)]
+
+    def _count(self, node: VirtualNode, packet: Packet | None) -> None:
+        if packet is not None:
+            node.packets_sent += 1
+            self.packets_sent += 1
+            self.repeats_sent += packet.repeats > 0
 
     def _progress(self, node: VirtualNode, now_ms: int) -> Effects:
         """What is in place now that was not before."""
@@ -439,72 +460,14 @@ class SonnetNode(Dispatching):
     }
 
 
-def zero_id(lineage: Lineage, host: Id, name: str) -> Id:
-    """The id of a host's virtual node for a name; for its 0-node, which has none, everybody can work it out."""
-    return lineage.id_at(host, hashed(f"{host} {name}", node_bits(lineage.digest.variant)))
-
-
 def _takes(node: VirtualNode, message: Message) -> bool:
     if node.is_leaving:
         return isinstance(message, PASSED_ON)
     return node.is_member or isinstance(message, JOINING)
 
 
-def has_packet(message: Message) -> bool:
-    while not isinstance(message, Packet):
-        message = getattr(message, "payload", None)
-        if message is None:
-            return False
-    return True
-
-
-def seat_at_rest(
-    hosts: Sequence[SonnetNode], subscriptions: Mapping[str, tuple[SonnetNode, str]], random: Random
-) -> None:
-    """Seats a whole network at once, as thousands of joins would leave it: for simulations too large to join in.
-
-    Every subscription is seated at its host, every group that another hangs below has a member, and every virtual node
-    has its place on the ring, its up-stream and its rows. An empty group is held by the host of one that hangs below
-    it.
-    """
-    nodes = [host.zero for host in hosts]
-    nodes += [host.seat(name, text) for name, (host, text) in subscriptions.items()]
-    at = {host.id: host for host in hosts}
-    groups: dict[int, list[VirtualNode]] = {}
-    for node in nodes:
-        groups.setdefault(node.group, []).append(node)
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node.parent is not None and node.parent.group not in groups:
-            placeholder = at[node.host].seat_placeholder(node.parent)
-            groups[placeholder.group] = [placeholder]
-            nodes.append(placeholder)
-            waiting.append(placeholder)
-    ring: list[Id] = sorted(node.id for node in nodes)
-    for node in nodes:
-        node.seat(ring)
-    for members in groups.values():
-        _link(members, _parents(groups, members[0].parent), random)
-
-
-def _parents(groups: Mapping[int, list[VirtualNode]], parent: Lineage | None) -> list[VirtualNode]:
-    return groups[parent.group] if parent is not None else []
-
-
-def _link(members: list[VirtualNode], above: list[VirtualNode], random: Random) -> None:
-    """Each member has an up-stream; each node above knows some of the group."""
-    first = min(node.id for node in members)
-    for node in members:
-        node.first = first
-        if above:
-            node.seat_below(random.choice(above), len(members))
-    for node in above:
-        node.seat_row(members[0].group, random.sample(members, min(FEW_MEMBERS, len(members))), len(members))
-
-
 def _ground(content: Content, settings: SonnetSettings) -> Paths:
-    return Paths(settings.ordering)
+    return Paths(network_view(settings.ordering))
 
 
 def _make(kind: type[SonnetNode], start: Start[Paths, SonnetSettings]) -> SonnetNode:

@@ -17,29 +17,29 @@ from typing import NamedTuple
 
 from tidings.errors import EventError
 from tidings.systems.protocols.effects import Event, Id
+from tidings.systems.protocols.ring_ids import hashed
+from tidings.systems.sonnet.document_header import Header, QueryTable, header_of, query_table
 from tidings.systems.sonnet.messages import Packet
 from tidings.systems.sonnet.path_digest import (
     MAX_TOKENS,
     NODE_BITS,
     Digest,
-    Header,
     Ordering,
     Tokens,
-    admits,
     digest_of,
-    forwards,
     from_bits,
-    header_of,
     query_digest,
     query_tokens,
     to_bits,
 )
+from tidings.systems.sonnet.placement import View, network_view
 from tidings.xml.path_meaning import Document, read_document
 from tidings.xml.path_parser import XPath, parse_path
 
 HOST_BITS = 48
 RING_BITS = 128 + HOST_BITS
 REMEMBERED = 65_536  # queries, and documents
+REMEMBERED_TABLES = 1 << 14  # of groups that hang below one
 MAX_PATHS = 10_000  # different ones of a document: its header travels with it
 
 _HOST_MASK = (1 << HOST_BITS) - 1
@@ -108,6 +108,11 @@ def zero_lineage(variant: Ordering) -> Lineage:
     return Lineage((), digest_of((), variant))
 
 
+def zero_id(lineage: Lineage, host: Id, name: str) -> Id:
+    """The id of a host's virtual node for a name; for its 0-node, which has none, everybody can work it out."""
+    return lineage.id_at(host, hashed(f"{host} {name}", node_bits(lineage.digest.variant)))
+
+
 def lineage_of(path: XPath, variant: Ordering) -> Lineage:
     """A query that keeps no token hangs below the 0-nodes and is none of them: they do not multicast."""
     digest = query_digest(path, variant=variant)
@@ -116,7 +121,11 @@ def lineage_of(path: XPath, variant: Ordering) -> Lineage:
 
 
 def hangs_below(node: Digest, child: Digest) -> bool:
-    """Whether a group gets its packets from another: of the rules of section 3.2, what no packet is needed for."""
+    """Whether a group gets its packets from another (section 3.2): those that its header admits.
+
+    The content of the other is the node's or has one more bit (rule 2), its order begins with the node's and is one
+    token longer, without which nodes of equal content would send to each other in a circle.
+    """
     if node.truncated or node.content & ~child.content or not node.starts(child):
         return False
     if child.truncated and child.length == node.length:
@@ -124,23 +133,18 @@ def hangs_below(node: Digest, child: Digest) -> bool:
     return not child.truncated and child.length == node.length + 1 and (child.content ^ node.content).bit_count() <= 1
 
 
-def goes_down(header: Header, node: Digest, child: Digest) -> bool:
-    """Whether a packet goes from a node to a group that hangs below it (section 3.2)."""
-    if child.truncated:
-        return hangs_below(node, child) and admits(header, child)
-    return forwards(header, node, child)
-
-
 class Paths:
-    """What queries and documents mean, worked out once in a process and remembered."""
+    """What queries and documents mean under a View, worked out once in a process and remembered."""
 
-    def __init__(self, variant: Ordering = "ranks") -> None:
-        self.variant = variant
+    def __init__(self, view: View | None = None) -> None:
+        self.view = view if view is not None else network_view()
+        self.variant: Ordering = self.view.ordering
         self.query = lru_cache(REMEMBERED)(parse_path)
         self.lineage = lru_cache(REMEMBERED)(self._lineage)
         self._document = lru_cache(REMEMBERED)(self._read)
         self._packed = lru_cache(REMEMBERED)(self._pack)
         self.header = lru_cache(REMEMBERED)(self._header)
+        self._table = lru_cache(REMEMBERED_TABLES)(self._compile)
 
     def _lineage(self, text: str) -> Lineage:
         return lineage_of(self.query(text), self.variant)
@@ -162,16 +166,27 @@ class Paths:
         return read_document(_text(body))
 
     def _pack(self, body: str) -> tuple[tuple[int, ...], int]:
-        header = header_of(_text(body), self.variant)
+        header = header_of(self._document(body), self.variant)
         if len(header.entries) > MAX_PATHS:
             raise EventError(
                 f"the document has {len(header.entries):,} different paths, and at most {MAX_PATHS:,} are taken; "
                 "publish it in parts"
             )
-        return tuple(sorted(map(to_bits, header.entries))), header.mask
+        return header.entries, header.mask
 
     def _header(self, entries: tuple[int, ...], mask: int) -> Header:
-        return Header(frozenset(from_bits(bits, self.variant) for bits in entries), mask)
+        """Raises ValueError where these are no digests."""
+        header = Header(entries, mask, self.variant)
+        _ = header.columns  # which raises, and is needed next
+        return header
+
+    def admitted(self, groups: tuple[int, ...], packet: Packet) -> list[bool]:
+        """Of each group, whether the packet's document may satisfy its queries."""
+        found: list[bool] = self._table(groups).admitted(self.header(packet.entries, packet.mask)).tolist()
+        return found
+
+    def _compile(self, groups: tuple[int, ...]) -> QueryTable:
+        return query_table(groups, self.variant)
 
 
 def _text(body: str) -> str:

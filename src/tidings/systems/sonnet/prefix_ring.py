@@ -28,7 +28,7 @@ from tidings.systems.protocols.ring import (
     State,
 )
 from tidings.systems.protocols.ring_ids import between
-from tidings.systems.sonnet.messages import CastDone, CastFromFirst, First, GroupCast, NoGroup, ToGroup
+from tidings.systems.sonnet.messages import CastDone, CastFromFirst, CastWaits, First, GroupCast, NoGroup, ToGroup
 from tidings.systems.sonnet.path_digest import Ordering
 from tidings.systems.sonnet.paths import HOST_BITS, Lineage, Range, host_of, node_bits, range_of
 
@@ -40,17 +40,20 @@ REUNITED_MS = 8_000  # after which a neighbour that was only cut off has been fo
 LINK = "link"
 
 
-class _Telling:
+class Telling:
     """Something that is passed on and to be confirmed: how many parts are not done yet, and who waits for them."""
 
-    __slots__ = ("asked_by", "at_ms", "left", "number", "payload")
+    __slots__ = ("asked_by", "at_ms", "has_warned", "is_held", "is_relayed", "left", "message", "number")
 
-    def __init__(self, asked_by: Id | None, number: int, payload: Message, now_ms: int) -> None:
+    def __init__(self, asked_by: Id | None, number: int, message: Message, now_ms: int) -> None:
         self.asked_by = asked_by  # None: this node began it
         self.number = number  # the asker's
-        self.payload = payload
+        self.message = message  # that asked for it; what is told, where this node began it
         self.left = 0
         self.at_ms = now_ms
+        self.is_relayed = False  # another of the group does it all, and vouches for it
+        self.is_held = False  # it is done as far as is known here, and that may not be all
+        self.has_warned = False  # the asker knows that it has to wait
 
 
 class RingMember(ChordNode):
@@ -66,7 +69,9 @@ class RingMember(ChordNode):
         self._known_before = False  # whether the node before it on the ring has it for its successor
         self._known_after = False  # whether the node after it has it for its predecessor
         self._random = random
-        self._telling: dict[int, _Telling] = {}
+        self._telling: dict[int, Telling] = {}
+        self._held: list[int] = []  # tellings that are
+        self.is_leaving = False  # it has taken leave, and only passes on what is on its way
         self._tellings = int(random.random() * (1 << 31)) << 20  # not the numbers of one that had this id before
         self._notified_by: Id | None = None  # who last took itself for the predecessor, and was taken for it
         self._notified_ms = 0  # since when
@@ -147,6 +152,11 @@ class RingMember(ChordNode):
     def _on_state(self, sender: Id, message: State, now_ms: int) -> Effects:
         if message.predecessor == self._id and self.is_member and sender == self.successors[0]:
             self._known_after, self._in_doubt = True, False
+        if message.why == "adopt" and self.is_alone and self._id in message.successors[:-1]:
+            # All that were known to follow have gone at once; the node before this one knows others that do.
+            following = message.successors[message.successors.index(self._id) + 1 :]
+            self._adopt(following[0], following[1:])
+            return self._ask_successor()
         if message.why == "adopt" and self._would_pass_over(sender, message):
             # It has looked for its successor before that one came: it looks again, and introduces itself again.
             head = self.successors[0]
@@ -270,10 +280,10 @@ class RingMember(ChordNode):
 
     # Casts
 
-    def begin(self, payload: Message, now_ms: int, asked_by: Id | None = None, number: int = 0) -> int:
+    def begin(self, message: Message, now_ms: int, asked_by: Id | None = None, number: int = 0) -> int:
         """A number of one's own for what is to be confirmed: `told_all` is called then, or the asker is notified."""
         self._tellings += 1
-        self._telling[self._tellings] = _Telling(asked_by, number, payload, now_ms)
+        self._telling[self._tellings] = Telling(asked_by, number, message, now_ms)
         return self._tellings
 
     def cast(self, payload: Message, now_ms: int, number: int = 0) -> Effects:
@@ -305,16 +315,15 @@ class RingMember(ChordNode):
     def _on_cast(self, sender: Id, message: GroupCast, now_ms: int) -> Effects:
         low, limit, number, payload = message
         effects = self.told(payload, now_ms) if low <= self._id else []
-        own = self._answer_to(sender, number, payload, now_ms)
+        own = self._answer_to(sender, number, message, now_ms)
         return [*effects, *self._cast_over(low, limit, own, payload, now_ms), *self._done(own, 0, now_ms)]
 
     def _on_cast_from_first(self, sender: Id, message: CastFromFirst, now_ms: int) -> Effects:
         """Or from one that is before: the sender did not know."""
         before = self.before_in_group
-        own = self._answer_to(sender, message.number, message.payload, now_ms)
+        own = self._answer_to(sender, message.number, message, now_ms)
         if before is not None:
-            self.expect(own, 1)
-            below: Effects = [Send(before, CastFromFirst(message.limit, own, message.payload))]
+            below = self._hand_to_first(before, message, own)
             return [*below, Send(sender, First(before))] if sender != self._id else below
         effects = self.told(message.payload, now_ms) if self._id < message.limit else []
         effects += self._cast_over(self._id + 1, message.limit, own, message.payload, now_ms)
@@ -322,16 +331,26 @@ class RingMember(ChordNode):
             effects.append(Send(sender, First(self._id)))
         return [*effects, *self._done(own, 0, now_ms)]
 
+    def _hand_to_first(self, before: Id, message: CastFromFirst, number: int) -> Effects:
+        self.expect(number, 1)
+        return [Send(before, CastFromFirst(message.limit, number, message.payload))]
+
     def _on_first(self, sender: Id, message: First, now_ms: int) -> Effects:
         self.first = message.member if self.in_group(message.member) else None
         return []
 
-    def _answer_to(self, asked_by: Id, number: int, payload: Message, now_ms: int) -> int:
-        return self.begin(payload, now_ms, asked_by, number) if number else 0
+    def _answer_to(self, asked_by: Id, number: int, message: Message, now_ms: int) -> int:
+        return self.begin(message, now_ms, asked_by, number) if number else 0
 
     def expect(self, number: int, parts: int = 1) -> None:
         if number in self._telling:
             self._telling[number].left += parts
+
+    def relay(self, number: int) -> None:
+        """Have another of the group do all of it: what that one confirms is confirmed."""
+        self.expect(number)
+        if number in self._telling:
+            self._telling[number].is_relayed = True
 
     def _done(self, number: int, parts: int, now_ms: int) -> Effects:
         telling = self._telling.get(number)
@@ -340,18 +359,73 @@ class RingMember(ChordNode):
         telling.left -= parts
         if telling.left > 0:
             return []
-        del self._telling[number]
         if telling.asked_by is None:
-            return self.told_all(telling.payload, now_ms)
-        return [Send(telling.asked_by, CastDone(telling.number))] if self.vouches(now_ms) else []
+            del self._telling[number]
+            return self.told_all(telling.message, now_ms)
+        if telling.is_relayed or self.vouches(telling.message, now_ms):
+            del self._telling[number]
+            return [Send(telling.asked_by, CastDone(telling.number))]
+        if self.is_leaving or self._is_cut_off(now_ms):
+            return []  # those that it told may not be sure either, or it will be gone: the publisher sends it again
+        if not telling.is_held:
+            telling.is_held = True
+            self._held.append(number)
+        return self._warn(telling, now_ms)
 
-    def vouches(self, now_ms: int) -> bool:
-        """Whether what this node knows is all that it should know; else nothing is confirmed, and it comes again.
+    def warn(self, number: int, now_ms: int) -> Effects:
+        telling = self._telling.get(number)
+        return [] if telling is None else self._warn(telling, now_ms)
+
+    def _warn(self, telling: Telling, now_ms: int) -> Effects:
+        """Have the publisher wait rather than send again."""
+        if telling.has_warned:
+            return []
+        telling.has_warned = True
+        if telling.asked_by is None:
+            self.has_to_wait(telling.message)
+            return []
+        return [Send(telling.asked_by, CastWaits(telling.number))]
+
+    def _on_waits(self, sender: Id, message: CastWaits, now_ms: int) -> Effects:
+        return self.warn(message.number, now_ms)
+
+    def release(self, now_ms: int) -> Effects:
+        """Confirm what was held back, now that this node can vouch for it; first to those that it did not know of."""
+        held, self._held = self._held, []
+        effects: Effects = []
+        for number in held:
+            telling = self._telling.get(number)
+            if telling is None or self._is_cut_off(now_ms):
+                continue
+            if not self.vouches(telling.message, now_ms):
+                self._held.append(number)
+                continue
+            telling.is_held = False
+            effects += [*self.pass_on_again(telling, number, now_ms), *self._done(number, 0, now_ms)]
+        return effects
+
+    def pass_on_again(self, telling: Telling, number: int, now_ms: int) -> Effects:
+        """Tell those of whom this node may not have known; others recognise what they have seen."""
+        match telling.message:
+            case GroupCast(low, limit, _, payload):
+                return self._cast_over(low, limit, number, payload, now_ms)
+            case CastFromFirst(limit, _, payload) as message:
+                before = self.before_in_group
+                if before is not None:
+                    return self._hand_to_first(before, message, number)
+                return self._cast_over(self._id + 1, limit, number, payload, now_ms)
+        return []
+
+    def vouches(self, message: Message, now_ms: int) -> bool:
+        """Whether what this node knows is all that it should know to pass a message on; else it confirms later.
 
         A neighbour that was lost may be in another part of a ring that was split, with others that are not known here.
         """
-        is_whole = now_ms >= self._cut_off_ms + REUNITED_MS
-        return is_whole and not self._in_doubt and self._is_sure_of_before
+        return not self._is_cut_off(now_ms) and not self._in_doubt and self._is_sure_of_before
+
+    def _is_cut_off(self, now_ms: int) -> bool:
+        """Whether the ring may be in parts: nodes that have lost nobody do not know it."""
+        return now_ms < self._cut_off_ms + REUNITED_MS
 
     def _on_done(self, sender: Id, message: CastDone, now_ms: int) -> Effects:
         return self._done(message.number, 1, now_ms)
@@ -359,6 +433,7 @@ class RingMember(ChordNode):
     def forget_tellings(self, before_ms: int) -> None:
         """Forgets what is not confirmed: the node that began it begins again."""
         self._telling = {number: one for number, one in self._telling.items() if one.at_ms >= before_ms}
+        self._held = [number for number in self._held if number in self._telling]
 
     def on_undelivered(self, to: Id, message: Message, now_ms: int) -> Effects:
         if self.first == to:
@@ -383,6 +458,9 @@ class RingMember(ChordNode):
         """A cast of one's own, to be confirmed, has reached everybody."""
         return []
 
+    def has_to_wait(self, payload: Message) -> None:
+        """Somebody that was to be told by a cast of one's own confirms it later."""
+
     def no_group(self, group: int, payload: Message, now_ms: int) -> Effects:
         """What was sent to a group found nobody."""
         return []
@@ -390,6 +468,7 @@ class RingMember(ChordNode):
     handlers: ClassVar[Handlers] = {
         GroupCast: _on_cast,
         CastDone: _on_done,
+        CastWaits: _on_waits,
         CastFromFirst: _on_cast_from_first,
         First: _on_first,
         NoGroup: _on_no_group,

@@ -13,19 +13,17 @@ down to this node is complete.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from tidings.systems.protocols.effects import Effects, Handlers, Id, Message, Send, SetTimer, Tag
-from tidings.systems.protocols.ring import ChordSettings, Notify, Route, State
+from tidings.systems.protocols.ring import Notify, Route, State
+from tidings.systems.sonnet.group_rows import COMPLETE_PERIODS, FEW_MEMBERS, NEVER_MS, Down, RowKeeper
 from tidings.systems.sonnet.messages import (
     AllTold,
     Ask,
     AskOffer,
-    AskRows,
     Degrade,
-    KnownRows,
     Linked,
     NeedGroup,
     Offer,
@@ -34,107 +32,52 @@ from tidings.systems.sonnet.messages import (
     Register,
     Registered,
     Row,
-    ToGroup,
     Unregister,
     Upgrade,
+    Wait,
 )
-from tidings.systems.sonnet.path_digest import Digest, Ordering
 from tidings.systems.sonnet.paths import (
-    HOST_BITS,
-    RING_BITS,
     Lineage,
     Paths,
-    goes_down,
-    group_digest,
     group_of,
-    hangs_below,
     host_of,
 )
-from tidings.systems.sonnet.prefix_ring import RingMember
+from tidings.systems.sonnet.prefix_ring import Telling
+from tidings.systems.sonnet.sonnet_settings import SonnetSettings
 
-
-class SonnetSettings(NamedTuple):
-    chord: ChordSettings = ChordSettings(bits=RING_BITS, successors=4, fingers_ms=4_000)
-    register_ms: int = 2_000
-    share_ms: int = 2_000
-    announce_ms: int = 4_000  # after which a group that hangs below is announced again, if it registers again
-    expiry_ms: int = 12_000  # without an announcement or a registration, after which a row is dropped
-    again_ms: int = 3_000  # after which a packet is sent again that is not confirmed
-    attempts: int = 16
-    remembered_ms: int = 90_000  # for how long a packet is known again
-    looks_around: int = 3  # registrations, after which another up-stream is tried
-    better: float = 0.8  # of the present one's cost, at which another is taken
-    ratio: float = 8.0  # θ: of those who are served to those who serve them, beyond which nodes degrade
-    capacity: float = 200.0  # packets sent a second, beyond which a node is overloaded
-    enters_anywhere: bool = True  # False: every packet enters at the first 0-node
-    degrades: bool = True
-    chooses: bool = True  # False: the first up-stream that is found is kept
-    ordering: Ordering = "ranks"
-    log: bool = True  # False: what a host has published is gone with it
-    id_bits: int = HOST_BITS  # of a host
-
-
-NEVER_MS = -(1 << 40)
-
-
-class Down:
-    """A group that hangs below: a row, and who of it is known here."""
-
-    __slots__ = ("announced_ms", "digest", "members", "seen_ms", "size", "spread", "told")
-
-    def __init__(self, digest: Digest, seen_ms: int) -> None:
-        self.digest = digest
-        self.seen_ms = seen_ms
-        self.members: dict[Id, int] = {}  # since when; those that registered here are newer than others
-        self.spread = False  # whether the whole group knows of it, as far as is known here
-        self.announced_ms = NEVER_MS
-        self.told = False  # whether the last announcement from here has reached the whole group
-        self.size = 1.0
-
-
-MAX_ROWS_SENT = 2_000  # in one message
-COMPLETE_PERIODS = 3  # of registrations, in which all have registered again that have lost their up-stream
-FEW_MEMBERS = 4  # of a down-stream group: with so many known, a packet finds one, and not always the same
+GRADUALLY = 0.25  # of the nodes that have to move, in one period: where they go has to take them in
 MAX_MEMBERS = 16  # of a down-stream group that are known at a time
 
 REGISTER, SHARE = "register", "share"
 
 
-class VirtualNode(RingMember):
+class VirtualNode(RowKeeper):
     def __init__(
         self, id: Id, lineage: Lineage, paths: Paths, random: Random, settings: SonnetSettings, *, number: int
     ) -> None:
-        super().__init__(id, lineage, random, settings.chord)
+        super().__init__(id, lineage, random, settings)
         self.number = number  # among those that its host has made
         self.paths = paths
-        self.options = settings
         self.parent = lineage.parent
         self.parent_group = None if self.parent is None else self.parent.group
         self.upstream: Id | None = None
         self._upstream_rooted = False
         self._upstream_load = 0.0
         self.asks: list[Ask] = []  # of the host, which takes them after every call
-        self.down: dict[int, Down] = {}
-        self.is_settled = False  # whether the rows of the group are known here
-        self._complete_ms = 0  # from when on they are all that there are
         self.load = 0.0  # packets sent a second
         self._peers_load = 2 * settings.capacity  # of the group it helps, where it is degraded; taken for overloaded
         self.packets_sent = 0
         self._sent_before = 0
         self._seen: dict[tuple[str, int], int] = {}  # packets and attempts, when
+        self._unplaced: list[tuple[int, int, Packet]] = []  # when to try again, for which group, what found nobody
         self._scores: dict[Id, float] = {}  # that down-stream nodes give this one
         self._round_trip_ms = 0.0  # of the up-stream
         self._asked: dict[Id, int] = {}  # who was asked something that is timed, when
         self._rounds = 0
         self.born_ms = 0
-        self.is_leaving = False  # it has taken leave, and only passes on what is on its way
         self.degraded_from: int | None = None  # the group of the query, where this node stands in the group above
 
     # Beginning
-
-    def seat(self, members: Sequence[Id]) -> None:
-        super().seat(members)
-        self.is_settled = True
 
     def seat_below(self, upstream: VirtualNode, size: float) -> None:
         """Have a node for the up-stream, registered there."""
@@ -145,14 +88,6 @@ class VirtualNode(RingMember):
         row.spread = row.told = True
         upstream._scores[self._id] = 1.0
 
-    def seat_row(self, group: int, some: Sequence[VirtualNode], size: float) -> None:
-        """Adds the row of a group that hangs below, and some members of it."""
-        row = self._row(group, 0, 0)
-        assert row is not None, "the group hangs below this one's"
-        row.size, row.spread, row.told = size, True, True
-        if not row.members:
-            row.members = dict.fromkeys((node.id for node in some), 0)
-
     def start(self, contact: Id | None, now_ms: int) -> Effects:
         self.born_ms = now_ms
         self.is_settled = self.is_member or contact is None
@@ -160,30 +95,11 @@ class VirtualNode(RingMember):
         timers: Effects = [SetTimer(first, REGISTER), SetTimer(self.options.share_ms, SHARE)]
         return [*super().start(contact, now_ms), *timers]
 
-    def _settle(self, now_ms: int) -> Effects:
-        """Copy the group's rows, if there is anybody to copy them from."""
-        if self.is_settled or not self.is_linked:
-            return []
-        if not self._shares_rows:
-            self._settle_without(now_ms)
-            return []
-        return self._pass_on(AskRows(self._id), now_ms)
-
-    def _settle_without(self, now_ms: int) -> None:
-        """There is nobody to copy from; but there may have been, and then those below have yet to register again."""
-        self.is_settled = True
-        self._complete_ms = now_ms + COMPLETE_PERIODS * self.options.register_ms
-
-    def vouches(self, now_ms: int) -> bool:
-        return super().vouches(now_ms) and self.is_settled and self.is_linked and now_ms >= self._complete_ms
-
-    def _pass_on(self, message: AskRows, now_ms: int) -> Effects:
-        """To the next of the group, once around."""
-        if self.after_in_group is not None:
-            return [Send(self.after_in_group, message)]
-        if self.is_first or (self.before_in_group is None and message.asked_by != self._id):
-            return []  # as far as is known here there is nobody else: the asker is new as well, and asks again
-        return self.route(self.range.low, ToGroup(self.group, True, message), now_ms)
+    def vouches(self, message: Message, now_ms: int) -> bool:
+        """Rows matter to who sends a packet down-stream; others of the group only pass it on among themselves."""
+        if not (super().vouches(message, now_ms) and self.is_linked):
+            return False
+        return not isinstance(message, Packet) or (self.is_settled and now_ms >= self._complete_ms)
 
     def _on_notify(self, sender: Id, message: Notify, now_ms: int) -> Effects:
         was = self.is_linked
@@ -209,6 +125,8 @@ class VirtualNode(RingMember):
     def on_message(self, sender: Id, message: Message, now_ms: int) -> Effects:
         was = self.rooted
         effects = super().on_message(sender, message, now_ms)
+        if self._held:
+            effects += self.release(now_ms)
         return [*effects, *self._tell_rooted(now_ms)] if self.rooted and not was else effects
 
     def _tell_rooted(self, now_ms: int) -> Effects:
@@ -234,6 +152,9 @@ class VirtualNode(RingMember):
         if isinstance(payload, AskOffer) and group == self.parent_group and self.upstream is None:
             assert self.parent is not None
             self.asks.append(NeedGroup(self.parent))
+        if isinstance(payload, Packet):
+            self._unplaced.append((now_ms + self.options.register_ms, group, payload))
+            return self.warn(payload.number, now_ms)
         return []
 
     def _on_ask_offer(self, sender: Id, message: AskOffer, now_ms: int) -> Effects:
@@ -300,11 +221,7 @@ class VirtualNode(RingMember):
             return False
         if self.parent is None or self.parent.is_zero or self.degraded_from is not None:
             return False
-        return self._random.random() < wanted / upstream.below
-
-    @property
-    def below_size(self) -> float:
-        return sum(row.size for row in self.down.values())
+        return self._random.random() < GRADUALLY * wanted / upstream.below
 
     def _ask_a_peer(self, now_ms: int) -> Effects:
         """A degraded node asks one after the other of the group that it helps whether it is still overloaded."""
@@ -312,11 +229,13 @@ class VirtualNode(RingMember):
         return self.to_group(self.group, AskOffer(), now_ms) if self.degraded_from is not None else []
 
     def _should_upgrade(self) -> bool:
+        """Where the group is relieved, or more than are needed for those below: each by chance, as in degrading."""
         if self.degraded_from is None:
             return False
-        fewer = self.below_size / self.group_size < self.options.ratio / 2
-        relieved = max(self.load, self._peers_load) < self.options.capacity / 2 or fewer
-        return relieved and self._random.random() < 0.5  # not all at once
+        size, enough = self.group_size, 2 * self.below_size / self.options.ratio
+        relieved = max(self.load, self._peers_load) < self.options.capacity / 2
+        surplus = size if relieved else size - enough
+        return self._random.random() < GRADUALLY * surplus / size
 
     # Down-stream
 
@@ -342,30 +261,6 @@ class VirtualNode(RingMember):
     def _serves(self, row: Down) -> bool:
         return any(id in self._scores for id in row.members)
 
-    def _row(self, group: int, age_ms: int, now_ms: int) -> Down | None:
-        """The row of a group, made where there is none; None where the group does not hang below this one."""
-        row = self.down.get(group)
-        if row is None:
-            digest = group_digest(group, self.variant)
-            if not hangs_below(self.digest, digest):
-                return None
-            row = self.down[group] = Down(digest, now_ms - age_ms)
-        row.seen_ms = max(row.seen_ms, now_ms - age_ms)
-        return row
-
-    def _announce(self, group: int, row: Down, member: Id, now_ms: int) -> Effects:
-        if not self._shares_rows:
-            row.spread = True
-            return []
-        # What is not confirmed is announced with every registration: who has a row of long ago would drop it.
-        again_ms = self.options.announce_ms if row.told else self.options.register_ms // 2
-        if row.announced_ms > now_ms - again_ms:
-            return []
-        row.announced_ms, row.told = now_ms, False
-        message = Row(group, member, 0, True, row.size)
-        number = self.begin(message, now_ms)
-        return [*self.cast(message, now_ms, number), *self._done(number, 0, now_ms)]
-
     def told_all(self, payload: Message, now_ms: int) -> Effects:
         if isinstance(payload, Packet):
             self.asks.append(AllTold(payload.event.id))
@@ -387,56 +282,9 @@ class VirtualNode(RingMember):
         del self.down[message.group]
         return self.cast(message, now_ms)
 
-    # Rows, among the members of the group
-
-    @property
-    def _shares_rows(self) -> bool:
-        """Whether there are others in the group to share rows with."""
-        return not self.is_only
-
-    def _on_row(self, sender: Id, message: Row, now_ms: int) -> Effects:
-        if message.age_ms >= self.options.expiry_ms:
-            return []
-        row = self._row(message.group, message.age_ms, now_ms)
-        if row is not None:
-            row.spread = row.spread or message.spread
-            row.size = message.size
-            if message.member is not None and len(row.members) < FEW_MEMBERS:
-                row.members.setdefault(message.member, now_ms - message.age_ms)
-        return []
-
-    def _rows(self, now_ms: int) -> list[Row]:
-        return [
-            Row(group, next(reversed(row.members), None), now_ms - row.seen_ms, row.spread, row.size)
-            for group, row in self.down.items()
-        ]
-
-    def _on_ask_rows(self, sender: Id, message: AskRows, now_ms: int) -> Effects:
-        if message.asked_by == self._id:
-            self._settle_without(now_ms)  # it has been once around: all are new
-            return []
-        return self._tell_rows(message.asked_by, True, now_ms) if self.is_settled else self._pass_on(message, now_ms)
-
-    def _tell_rows(self, to: Id, answer: bool, now_ms: int) -> Effects:
-        rows = self._rows(now_ms)
-        parts = [tuple(rows[at : at + MAX_ROWS_SENT]) for at in range(0, len(rows), MAX_ROWS_SENT)] or [()]
-        return [Send(to, KnownRows(part, answer)) for part in parts]
-
-    def _on_rows(self, sender: Id, message: KnownRows, now_ms: int) -> Effects:
-        if group_of(sender, self.variant) != self.group:
-            return []
-        for row in message.rows:
-            self._on_row(sender, row, now_ms)
-        self.is_settled = self.is_settled or message.answer
-        return []
-
     def _share(self, now_ms: int) -> Effects:
-        """With the next of the group, in case that one missed something."""
-        oldest = now_ms - self.options.expiry_ms
-        for group in [group for group, row in self.down.items() if row.seen_ms < oldest]:
-            del self.down[group]
-        for row in self.down.values():
-            row.members = {id: at for id, at in row.members.items() if at >= oldest}
+        """With the next of the group, in case that one missed something; what is long ago is forgotten."""
+        self.drop_old_rows(now_ms)
         known = {id for row in self.down.values() for id in row.members}
         self._scores = {id: score for id, score in self._scores.items() if id in known}
         forgotten = now_ms - self.options.remembered_ms
@@ -445,10 +293,7 @@ class VirtualNode(RingMember):
         self.forget_tellings(now_ms - self.options.expiry_ms)
         sent, self._sent_before = self.packets_sent - self._sent_before, self.packets_sent
         self.load = 0.5 * self.load + 0.5 * sent * 1_000 / self.options.share_ms
-        if not self._shares_rows or not self.down or not self.is_settled:
-            return []
-        next_one = self.after_in_group if self.after_in_group is not None else self.first
-        return self._tell_rows(next_one, False, now_ms) if next_one is not None else []
+        return self.share_rows(now_ms)
 
     # Packets
 
@@ -458,7 +303,7 @@ class VirtualNode(RingMember):
         number = self._answer_to(sender, message.number, message, now_ms)
         packet = message._replace(number=number)
         if not (self.is_settled and self.is_linked) and peer is not None and sender != peer:
-            self.expect(number)
+            self.relay(number)
             return [Send(peer, packet)]  # which knows what hangs below
         if self._has_seen(message, now_ms):
             return self._done(number, 0, now_ms)  # the earlier sender is notified when all below have it
@@ -469,17 +314,45 @@ class VirtualNode(RingMember):
             effects += self.cast(packet, now_ms, number)
         return [*effects, *self._done(number, 0, now_ms)]
 
+    def pass_on_again(self, telling: Telling, number: int, now_ms: int) -> Effects:
+        if not isinstance(telling.message, Packet):
+            return super().pass_on_again(telling, number, now_ms)
+        packet = telling.message._replace(number=number)
+        effects = self._send_down(packet, now_ms, since_ms=telling.at_ms)
+        self.expect(number, len(effects))
+        return effects if self.lineage.is_zero else [*effects, *self.cast(packet, now_ms, number)]
+
+    def _place_again(self, now_ms: int) -> Effects:
+        """Try again what found nobody in its group: whoever hangs below it puts a placeholder there."""
+        due, self._unplaced = self._unplaced, []
+        effects: Effects = []
+        for at_ms, group, packet in due:
+            row = self.down.get(group)
+            if row is None or now_ms >= row.seen_ms + COMPLETE_PERIODS * self.options.register_ms:
+                self.down.pop(group, None)  # nobody has come: whoever told of it did so from memory
+                effects += self._done(packet.number, 1, now_ms)
+            elif at_ms <= now_ms:
+                effects += self._send_to(group, row, packet, now_ms)
+            else:
+                self._unplaced.append((at_ms, group, packet))
+        return effects
+
+    def has_to_wait(self, payload: Message) -> None:
+        if isinstance(payload, Packet):
+            self.asks.append(Wait(payload.event.id))
+
     def _has_seen(self, packet: Packet, now_ms: int) -> bool:
         key = (packet.event.id, packet.attempt)
         seen = key in self._seen
         self._seen[key] = now_ms
         return seen
 
-    def _send_down(self, message: Packet, now_ms: int) -> Effects:
-        header = self.paths.header(message.entries, message.mask)
+    def _send_down(self, message: Packet, now_ms: int, since_ms: int = NEVER_MS) -> Effects:
+        """To the groups that may want it, of those that are known since then."""
         effects: Effects = []
-        for group, row in self.down.items():
-            if goes_down(header, self.digest, row.digest):
+        admitted = self.paths.admitted(tuple(self.down), message) if self.down else []
+        for (group, row), wanted in zip(self.down.items(), admitted, strict=True):
+            if wanted and row.known_ms >= since_ms:
                 effects += self._send_to(group, row, message, now_ms)
         return effects
 
@@ -508,6 +381,9 @@ class VirtualNode(RingMember):
     # Time, and what came back
 
     def on_timer(self, tag: Tag, now_ms: int) -> Effects:
+        return [*self._on_time(tag, now_ms), *self.release(now_ms), *self._place_again(now_ms)]
+
+    def _on_time(self, tag: Tag, now_ms: int) -> Effects:
         if tag == REGISTER:
             again = SetTimer(self.options.register_ms, REGISTER)
             return [again, *self._settle(now_ms), *self._keep_upstream(now_ms)]
@@ -559,7 +435,7 @@ class VirtualNode(RingMember):
             if group in self.down:
                 effects += self._send_to(group, self.down[group], message, now_ms)
             elif group == self.group:  # it was handed to a peer that knew more
-                effects += self._on_packet(to, message, now_ms)
+                effects += self._on_packet(self._id, message, now_ms)
         return effects
 
     # Leaving
@@ -581,8 +457,5 @@ class VirtualNode(RingMember):
         Register: _on_register,
         Registered: _on_registered,
         Unregister: _on_unregister,
-        AskRows: _on_ask_rows,
-        KnownRows: _on_rows,
         Packet: _on_packet,
-        Row: _on_row,
     }
