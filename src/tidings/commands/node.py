@@ -27,7 +27,7 @@ from tidings.model.domain import Domain, load_domains
 
 if TYPE_CHECKING:
     from tidings.commands.node_place import Place
-    from tidings.systems.overlay import NamedOverlay
+    from tidings.systems.overlay import NamedOverlay, PublicationLog
     from tidings.systems.protocols.process import NodeProcess
 
 MAX_LINE = 2 << 20  # bytes of a request: any event that is taken fits, however it is written
@@ -164,18 +164,11 @@ async def _run(
     pace: float,
     on_saturation: str | None,
 ) -> None:
-    from tidings.systems.overlay import MemoryLog, PublicationLog
     from tidings.systems.protocols.link import split_address
     from tidings.systems.protocols.many_domains import codec_of, node_of
     from tidings.systems.protocols.network_secret import NodeIdentity
-    from tidings.systems.protocols.process import FileLog, NodeProcess
+    from tidings.systems.protocols.process import NodeProcess
     from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
-
-    def log_of(domain: Domain) -> PublicationLog:
-        if log is None:
-            return MemoryLog()
-        several = len(domains) > 1
-        return FileLog(log.with_name(f"{log.stem}.{domain.name}{log.suffix}") if several else log)
 
     if join is not None:
         split_address(join)
@@ -188,7 +181,13 @@ async def _run(
     address = place.address(server.sockets[0].getsockname()[1])
     identity = None if secret is None else NodeIdentity(secret, address)
     made = node_of(
-        named, hashed(address, ADDRESS_BITS), domains, Random(), log_of, queued=queued, clock=time.perf_counter
+        named,
+        hashed(address, ADDRESS_BITS),
+        domains,
+        Random(),
+        _logs(log, len(domains) > 1),
+        queued=queued,
+        clock=time.perf_counter,
     )
     ready = asyncio.Event()
     output = Output()
@@ -220,6 +219,19 @@ async def _run(
     server.close()
     await process.stop()
     output.close()
+
+
+def _logs(file: Path | None, several: bool) -> Callable[[Domain], PublicationLog]:
+    """What gives each domain its log: in memory, in the file, or in one beside it where there are several domains."""
+    from tidings.systems.overlay import MemoryLog
+    from tidings.systems.protocols.process import FileLog
+
+    def log_of(domain: Domain) -> PublicationLog:
+        if file is None:
+            return MemoryLog()
+        return FileLog(file.with_name(f"{file.stem}.{domain.name}{file.suffix}") if several else file)
+
+    return log_of
 
 
 async def _listening(place: Place, serve: Callable[..., Coroutine[Any, Any, None]]) -> asyncio.Server:

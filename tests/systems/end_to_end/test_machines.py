@@ -150,8 +150,6 @@ def test_the_network_of_the_manual_delivers_and_its_nodes_leave_in_order(tmp_pat
         for host in ("127.0.0.2", "127.0.0.3", "127.0.0.7"):
             assert machines[host].end(signal.SIGTERM) == 0, machines[host].complaints
             delivers(machines["127.0.0.4"], subscriber, "dear", ids)
-        refused = [line for machine in machines.values() for line in machine.complaints if "stranger" in line]
-        assert refused == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -19,7 +19,7 @@ from tidings.model.domain import Attribute, Domain
 from tidings.simulator.workload import DOMAIN
 from tidings.systems.bluedove.messages import Handover
 from tidings.systems.overlay import MemoryLog, overlay_named, overlays
-from tidings.systems.protocols.effects import Event, Send
+from tidings.systems.protocols.effects import Effects, Event, Id, Message, Send
 from tidings.systems.protocols.link import split_address
 from tidings.systems.protocols.many_domains import codec_of, node_of
 from tidings.systems.protocols.network_secret import NodeIdentity
@@ -217,6 +217,51 @@ def test_a_node_that_stops_has_left_the_network(system: str) -> None:
             number += 1
             await asyncio.sleep(10 * PACE)  # before the next one
             assert number < LAST_RESORT_SECONDS / (10 * PACE)
+        for node in nodes[:2]:
+            await node.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("secret", [None, b"the secret of a network of nodes"], ids=["plain", "secret"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_all_that_a_leaving_node_hands_over_arrives(
+    system: str, secret: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[tuple[Id, Message]] = []
+    arrived: list[tuple[Id, Message]] = []
+
+    def watched(to: Id, act: Callable[..., Effects]) -> Callable[..., Effects]:
+        def on_message(sender: Id, message: Message, now_ms: int) -> Effects:
+            arrived.append((to, message))
+            return act(sender, message, now_ms)
+
+        return on_message
+
+    async def play() -> None:
+        nodes = [Hosted() for _ in range(3)]
+        await nodes[0].open(system, None, secret=secret)
+        for node in nodes[1:]:
+            await node.open(system, nodes[0].address, secret=secret)
+        await until_async(lambda: all({"ready": node.address} in node.told for node in nodes))
+        await until_all_deliver(nodes)
+        *others, leaver = (node.process for node in nodes)
+        for peer in others:
+            monkeypatch.setattr(peer.node, "on_message", watched(peer.node.id, peer.node.on_message))
+        leave = leaver.node.leave
+
+        def leaving(now_ms: int) -> Effects:
+            effects = leave(now_ms)
+            handed.extend(
+                (one.to, one.message) for one in effects if isinstance(one, Send) and one.to != leaver.node.id
+            )
+            return effects
+
+        monkeypatch.setattr(leaver.node, "leave", leaving)
+        nodes[2].server.close()
+        await leaver.stop(grace_s=LAST_RESORT_SECONDS)
+        assert handed
+        await until_async(lambda: all(one in arrived for one in handed))
         for node in nodes[:2]:
             await node.close()
 
