@@ -22,9 +22,11 @@ from tidings.commands.setting_options import Pairs, SettingsFile, read_settings
 from tidings.commands.system_help import SystemCommand
 from tidings.errors import DomainError, TidingsError
 from tidings.model.domain import Domain, load_domains
+from tidings.model.event_files import read_sample
 
 if TYPE_CHECKING:
     from tidings.commands.node_place import Place
+    from tidings.model.event import EventBatch
     from tidings.systems.overlay import NamedOverlay
     from tidings.systems.protocols.process import NodeProcess
 
@@ -46,6 +48,15 @@ def node(
         Path | None,
         typer.Option(
             "--domain", metavar="FILE", help="The events' attributes, in one domain or several; alike for every node."
+        ),
+    ] = None,
+    samples: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sample",
+            metavar="FILE",
+            help="Events to place by better than by the declaration (Parquet, CSV, JSON), alike for every node; of "
+            "several domains: NAME=FILE, repeatable.",
         ),
     ] = None,
     listen: Annotated[
@@ -123,7 +134,8 @@ def node(
     named = named.with_settings(read_settings(settings, settings_file, named.system.name))
     secret = None if secret_file is None else read_secret(secret_file)
     place = place_of(listen, advertise, has_secret=secret is not None)
-    asyncio.run(_run(named, _domains(named, domain), place, join, secret, log, queued, pace))
+    domains = _domains(named, domain)
+    asyncio.run(_run(named, domains, _samples(samples or [], domains), place, join, secret, log, queued, pace))
 
 
 def _domains(named: NamedOverlay, file: Path | None) -> list[Domain]:
@@ -141,9 +153,22 @@ def _domains(named: NamedOverlay, file: Path | None) -> list[Domain]:
     return list(domains.values())
 
 
+def _samples(given: list[str], domains: list[Domain]) -> dict[str, EventBatch]:
+    """Returns samples of events by the names of their domains."""
+    known = {domain.name: domain for domain in domains}
+    found = {}
+    for one in given:
+        name, _, file = one.partition("=") if len(domains) > 1 else (domains[0].name, "", one)
+        if name not in known or not file:
+            raise DomainError(f"--sample {one}: write the name of a domain and its file, {domains[0].name}=FILE")
+        found[name] = read_sample(Path(file), known[name])
+    return found
+
+
 async def _run(
     named: NamedOverlay,
     domains: list[Domain],
+    samples: dict[str, EventBatch],
     place: Place,
     join: str | None,
     secret: bytes | None,
@@ -174,7 +199,11 @@ async def _run(
     server = await _listening(place, lambda reader, writer: running[0].serve(reader, writer))
     address = place.address(server.sockets[0].getsockname()[1])
     identity = None if secret is None else NodeIdentity(secret, address)
-    made = node_of(named, hashed(address, ADDRESS_BITS), domains, Random(), log_of, queued=queued)
+    made = node_of(named, hashed(address, ADDRESS_BITS), domains, Random(), log_of, queued=queued, samples=samples)
+    for note in made.notes:
+        typer.echo(f"tidings: {note.chosen}", err=True)
+        for warning in note.warnings:
+            typer.echo(f"tidings: warning: {warning}", err=True)
     ready = asyncio.Event()
     output = Output()
 
@@ -220,7 +249,7 @@ async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s:
         except TimeoutError:
             typer.echo(
                 f"tidings: {join} has not let this node join yet; is a node of the system {system} running there, "
-                "with the same --domain, settings and --secret-file, and is that where it says others find it?",
+                "with the same --domain, --sample, settings and --secret-file, and is that where others find it?",
                 err=True,
             )
 
