@@ -138,10 +138,8 @@ def kind_of(message: Message) -> str:
 
 def identity_of(message: Any) -> Any:
     """Returns what is the same of a message when it is sent again: something that has a hash."""
-    if not isinstance(message, tuple):
-        return message
     fields = getattr(message, "_fields", None)
-    if fields is None:
-        return tuple(map(identity_of, message))
+    if fields is None:  # what a message has many of says the same every time
+        return message
     kept = (identity_of(item) for name, item in zip(fields, message, strict=True) if name not in VOLATILE)
     return type(message).__name__, *kept

@@ -115,6 +115,11 @@ class Detector:
         mean = self._sum / self._beats
         return (now_ms - max(self._last_ms, self._spoke_ms)) / (mean * log(10))  # −log10 of e^(−t/mean)
 
+    def is_late(self, now_ms: int, limit: float) -> bool:
+        """Returns whether φ · ln 10 is above a limit: every node asks it of every other in every period."""
+        most, beats = limit * self._sum, self._beats
+        return (now_ms - self._last_ms) * beats > most and (now_ms - self._spoke_ms) * beats > most
+
 
 class GossipNode(Dispatching):
     """A node that knows all others. What they share besides is a subclass's table."""
@@ -308,8 +313,8 @@ class GossipNode(Dispatching):
         return [*effects, *self._convict(now_ms)]
 
     def _convict(self, now_ms: int) -> Effects:
-        limit = self.gossip.convict_phi
-        late = [id for id, detector in self._detectors.items() if detector.phi(now_ms) > limit]
+        limit = self.gossip.convict_phi * log(10)
+        late = {id for id, detector in self._detectors.items() if detector.is_late(now_ms, limit)}
         effects: Effects = []
         for id in self.others() if late else ():
             if id in late:
