@@ -104,10 +104,8 @@ class Query:
         assert json.loads((self.checkpoint / "metadata").read_text())["id"]
         assert planned is not None
         done = max(self._batches("commits"), default=-1)
-        self._end_of(planned)
-        if done >= planned:
-            return self._end_of(planned)
-        return self._end_of(planned - 1) if planned else 0
+        end, start = self._end_of(planned), self._end_of(planned - 1) if planned else 0  # it reads both in any case
+        return end if done >= planned else start
 
     def _batches(self, folder: str) -> list[int]:
         return [int(name) for name in os.listdir(self.checkpoint / folder) if name.isdecimal()]

@@ -107,8 +107,8 @@ class Checkpoint:
         """Refuse what Spark would stumble over: what it reads of its lists of offsets and commits, and its own name."""
         planned, done = self.last_planned, self.last_committed
         needed = {batch for batch in (planned, done) if batch is not None}
-        if planned and planned != done:
-            needed.add(planned - 1)  # it is run again, from where the one before it ended
+        if planned:
+            needed.add(planned - 1)  # where the last one begins, which Spark reads even if that is done
         files = [(f"offsets/{batch}", 3) for batch in sorted(needed)]
         for name, lines in [*files, *([] if done is None else [(f"commits/{done}", 2)])]:
             try:
