@@ -32,6 +32,26 @@ def test_a_simulation_is_summed_up() -> None:
     assert "none" in told.output
 
 
+@pytest.mark.parametrize("seeds", ["1", "2"])
+def test_a_simulation_prints_what_it_cost(seeds: str) -> None:
+    told = tidings("opchord", "--seeds", seeds, "--subscriptions", "20", *SMALL[:2], *SMALL[6:])
+    for row in ("own work", "upkeep", "repeats", "bytes", "hops to", "latency, p50, p99", "load of nodes", "false pos"):
+        (line,) = [line for line in told.output.splitlines() if row in line]
+        assert any(character.isdigit() for character in line.split("│")[2])
+
+
+def test_a_simulation_of_own_files_says_what_nodes_place_by(tmp_path: Path) -> None:
+    domain, filters, events = tmp_path / "domain.toml", tmp_path / "filters.txt", tmp_path / "events.csv"
+    domain.write_text('name = "d"\nattributes = [{name = "x", type = "double"}, {name = "all", type = "array<int>"}]')
+    filters.write_text("x > 1\nx < 3\n")
+    events.write_text("x\n1.5\n2.5\n9\n")
+    own = ["--domain", str(domain), "--filters", str(filters), "--event-file", str(events)]
+    told = tidings("opchord", *own, *SMALL)
+    assert told.exit_code == 0, told.output
+    assert "domain 'd': opchord places by x (4 quantiles); from a sample of 3 events" in told.stderr
+    assert "warning: domain 'd': opchord does not place by 'all'" in told.stderr
+
+
 def test_many_seeds_are_played_with_the_sizes_that_are_asked_for() -> None:
     told = tidings("opchord", "--seeds", "3", *SMALL)
     assert "3 simulations" in told.output

@@ -1,6 +1,6 @@
 """The commands of `tidings`, one module for those that belong together; `tidings.cli` has their names.
 
-inputs            filters, domains and events as arguments and files
+inputs            filters and domains as arguments and files
 connection        the options of a service, and a client of it
 demo              tidings demo
 explain           tidings explain, check

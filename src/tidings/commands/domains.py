@@ -12,9 +12,9 @@ from rich.table import Table
 
 from tidings.commands import command_group
 from tidings.commands.connection import TokenFile, Url, connected
-from tidings.commands.inputs import events_of
 from tidings.errors import DomainError
 from tidings.model.domain import Attribute, Domain, load_domains
+from tidings.model.event_files import events_of
 from tidings.model.infer import infer_domain
 
 SAMPLED_EVENTS = 1000  # that a domain's types are taken from

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import typer
 
 from tidings.commands.connection import TokenFile, about_filter, as_line, connected
-from tidings.commands.inputs import DomainFile, Filter, events_of, parse_text, read_domain
+from tidings.commands.inputs import DomainFile, Filter, parse_text, read_domain
 from tidings.errors import EventError, TidingsError
 from tidings.filter.normal.description import describe_filter
 from tidings.filter.syntax.writer import to_sql
@@ -22,6 +22,7 @@ from tidings.matching.explain.explanation import Explanation
 from tidings.matching.explain.explanation import explain as explain_filter
 from tidings.model.domain import Domain
 from tidings.model.event import read_record
+from tidings.model.event_files import events_of
 from tidings.model.event_json import parse_events
 from tidings.model.infer import infer_domain
 

@@ -1,20 +1,18 @@
-"""Filters, domains and events as commands are given them: as arguments and as files."""
+"""Filters and domains as commands are given them: as arguments and as files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.errors import DomainError, EventError, FilterError, TidingsError
+from tidings.errors import DomainError, FilterError, TidingsError
 
 if TYPE_CHECKING:
     from tidings.filter.tree import Expression
     from tidings.model.domain import Domain
 
-SUFFIXES = (".parquet", ".csv", ".json", ".jsonl", ".ndjson")
 CONTEXT = 60  # characters of a filter's text shown on either side of an error
 
 Filter = Annotated[str, typer.Argument(metavar="FILTER", help="The filter: the condition of a Spark SQL WHERE clause.")]
@@ -77,48 +75,3 @@ def read_domain(path: Path) -> Domain:
     if len(domains) != 1:
         raise DomainError(f"{path}: the file has {len(domains)} domains ({', '.join(domains)}); give a file of one")
     return next(iter(domains.values()))
-
-
-def events_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a Parquet, CSV or JSON file, one by one; empty columns are left out of an event."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet as pq
-
-    from tidings.model.event_json import parse_events
-
-    try:
-        match path.suffix.lower():
-            case ".parquet":
-                with pq.ParquetFile(path) as file:
-                    for batch in file.iter_batches(batch_size=2000):
-                        yield from map(_without_nulls, batch.to_pylist())
-            case ".csv":
-                for batch in pyarrow.csv.open_csv(path):
-                    yield from map(_without_nulls, batch.to_pylist())
-            case ".json":
-                yield from parse_events(path.read_bytes())
-            case ".jsonl" | ".ndjson":
-                yield from _lines(path)
-            case _:
-                raise EventError(f"{path}: events come in a file {', '.join(SUFFIXES)}")
-    except (OSError, pa.ArrowException) as error:
-        raise EventError(f"cannot read {path}: {error}") from error
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """One event a line, however long the file is."""
-    from tidings.model.event_json import parse_events
-
-    with path.open("rb") as file:
-        for row, line in enumerate(file):
-            if not line.strip():
-                continue
-            try:
-                yield from parse_events(line, lines=True)
-            except EventError as error:
-                raise EventError(error.reason, row=row, attribute=error.attribute) from None
-
-
-def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if value is not None}

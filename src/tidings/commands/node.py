@@ -24,9 +24,11 @@ from tidings.commands.setting_options import Pairs, SettingsFile, read_settings
 from tidings.commands.system_help import SystemCommand
 from tidings.errors import DomainError, TidingsError
 from tidings.model.domain import Domain, load_domains
+from tidings.model.event_files import read_sample
 
 if TYPE_CHECKING:
     from tidings.commands.node_place import Place
+    from tidings.model.event import EventBatch
     from tidings.systems.overlay import NamedOverlay, PublicationLog
     from tidings.systems.protocols.process import NodeProcess
 
@@ -48,6 +50,15 @@ def node(
         Path | None,
         typer.Option(
             "--domain", metavar="FILE", help="The events' attributes, in one domain or several; alike for every node."
+        ),
+    ] = None,
+    samples: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sample",
+            metavar="FILE",
+            help="Events to place by better than by the declaration (Parquet, CSV, JSON), alike for every node; of "
+            "several domains: NAME=FILE, repeatable.",
         ),
     ] = None,
     listen: Annotated[
@@ -135,7 +146,9 @@ def node(
         raise TidingsError(f"{named.name}: its nodes do not ask for another one; leave out --on-saturation")
     secret = None if secret_file is None else read_secret(secret_file)
     place = place_of(listen, advertise, has_secret=secret is not None)
-    asyncio.run(_run(named, _domains(named, domain), place, join, secret, log, queued, pace, on_saturation))
+    domains = _domains(named, domain)
+    sampled = _samples(samples or [], domains)
+    asyncio.run(_run(named, domains, sampled, place, join, secret, log, queued, pace, on_saturation))
 
 
 def _domains(named: NamedOverlay, file: Path | None) -> list[Domain]:
@@ -153,9 +166,22 @@ def _domains(named: NamedOverlay, file: Path | None) -> list[Domain]:
     return list(domains.values())
 
 
+def _samples(given: list[str], domains: list[Domain]) -> dict[str, EventBatch]:
+    """Returns samples of events by the names of their domains."""
+    known = {domain.name: domain for domain in domains}
+    found = {}
+    for one in given:
+        name, _, file = one.partition("=") if len(domains) > 1 else (domains[0].name, "", one)
+        if name not in known or not file:
+            raise DomainError(f"--sample {one}: write the name of a domain and its file, {domains[0].name}=FILE")
+        found[name] = read_sample(Path(file), known[name])
+    return found
+
+
 async def _run(
     named: NamedOverlay,
     domains: list[Domain],
+    samples: dict[str, EventBatch],
     place: Place,
     join: str | None,
     secret: bytes | None,
@@ -188,7 +214,12 @@ async def _run(
         _logs(log, len(domains) > 1),
         queued=queued,
         clock=time.perf_counter,
+        samples=samples,
     )
+    for note in made.notes:
+        typer.echo(f"tidings: {note.chosen}", err=True)
+        for warning in note.warnings:
+            typer.echo(f"tidings: warning: {warning}", err=True)
     ready = asyncio.Event()
     output = Output()
     grow = SaturationCommand(on_saturation) if on_saturation is not None else None
@@ -250,7 +281,7 @@ async def _complain_until(ready: asyncio.Event, system: str, join: str, every_s:
         except TimeoutError:
             typer.echo(
                 f"tidings: {join} has not let this node join yet; is a node of the system {system} running there, "
-                "with the same --domain, settings and --secret-file, and is that where it says others find it?",
+                "with the same --domain, --sample, settings and --secret-file, and is that where others find it?",
                 err=True,
             )
 

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from tidings.commands.connection import TokenFile, Url, connected
-from tidings.commands.inputs import events_of
 from tidings.errors import EventError
+from tidings.model.event_files import events_of
 from tidings.model.event_json import parse_events
 
 

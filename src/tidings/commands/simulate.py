@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +20,12 @@ from tidings.commands.setting_options import Pairs, SettingsFile, read_settings
 from tidings.commands.system_help import SystemCommand
 
 if TYPE_CHECKING:
+    from tidings.simulator.measures import RunMeasures
     from tidings.simulator.run import RunOutcome
     from tidings.simulator.scenario import Scenario
 
 MAX_SHOWN = 20  # failures whose command is printed
+MAX_KINDS = 12  # of messages that are listed
 
 
 def simulate(
@@ -47,6 +50,26 @@ def simulate(
     events: Annotated[
         int, typer.Option("--events", min=0, help="Events during churn, and as many after it, which must arrive.")
     ] = 8,
+    domain: Annotated[
+        Path | None, typer.Option("--domain", metavar="FILE", help="Your own events' attributes, in TOML or JSON.")
+    ] = None,
+    filters: Annotated[
+        Path | None,
+        typer.Option(
+            "--filters",
+            metavar="FILE",
+            help="Your own filters, of which subscriptions are a sample: one a line, or a table's column 'filter'.",
+        ),
+    ] = None,
+    event_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--event-file",
+            metavar="FILE",
+            help="Your own events, to place by and to publish a sample of: Parquet, CSV or JSON; for sonnet XML files "
+            "in a folder, or a file with a document as a JSON string on each line.",
+        ),
+    ] = None,
     churn_ms: Annotated[
         int, typer.Option("--churn-ms", min=1, help="Virtual time in which nodes come and go.")
     ] = 15_000,
@@ -112,6 +135,7 @@ def simulate(
       tidings simulate --replay clusters.jsonl
       tidings simulate opchord --bug counting
       tidings simulate bluedove --set policy=random --set service_ms=20
+      tidings simulate digests --domain stocks.toml --filters filters.txt --event-file events.parquet
       tidings simulate sonnet --churn 0 --packet p0 --draw path.svg
     """
     from tidings.simulator.scenario import Scenario, troubled
@@ -127,6 +151,8 @@ def simulate(
     except ValueError:
         raise typer.BadParameter(f"--keep {keep}: steps are numbers, with commas between them") from None
     sizes: dict[str, Any] = {"nodes": nodes, "subscriptions": subscriptions, "events": events, "bug": bug}
+    files = {"domain": domain, "filters": filters, "event_file": event_file}
+    sizes |= {name: str(file) for name, file in files.items() if file is not None}
     sizes["laws"] = laws
     trouble: dict[str, Any] = {"churn": churn, "crashes": crashes, "loss": loss, "splits": splits}
     trouble |= {"churn_ms": churn_ms, "repair_ms": repair_ms, "keep": kept}
@@ -142,12 +168,24 @@ def simulate(
             else Scenario(name, seed=one, **sizes, **trouble, settings=given)
             for one in range(seed, seed + seeds)
         ]
+        _print_notes(plans[0])
         if seeds == 1:
             _report([_play_one(plans[0], trace, packet, draw)])
         elif trace is not None or packet:
             raise typer.BadParameter("--trace and --packet are of one seed; leave out --seeds")
         else:
             _report(list(_play_many(plans, jobs)))
+
+
+def _print_notes(plan: Scenario) -> None:
+    """Prints what nodes place by, if the events are the user's own."""
+    from tidings.simulator.run import placement_notes
+
+    notes = placement_notes(plan) if plan.filters or plan.domain or plan.event_file else None
+    if notes is not None:
+        typer.echo(notes.chosen, err=True)
+        for warning in notes.warnings:
+            typer.echo(f"warning: {warning}", err=True)
 
 
 def _progress(what: str) -> Progress:
@@ -173,7 +211,7 @@ def _play_one(plan: Scenario, trace_file: Path | None, packet: str, picture: Pat
             trace.begin(plan.arguments)
         progress = stack.enter_context(_progress(f"{plan.system}, virtual ms"))
         bar = progress.add_task("", total=None)
-        run = Run(plan, trace=trace, count_kinds=True)
+        run = Run(plan, trace=trace, measured=True)
         make_path = overlay_named(plan.system).overlay.event_path
         path = make_path(packet, run.world) if packet and make_path is not None else None
         if path is not None:
@@ -192,13 +230,14 @@ def _play_one(plan: Scenario, trace_file: Path | None, packet: str, picture: Pat
 def _play_many(plans: list[Scenario], jobs: int) -> Iterator[RunOutcome]:
     from tidings.simulator.run import play
 
+    measured = partial(play, measured=True)
     with _progress(f"{plans[0].system}, seeds") as progress, ExitStack() as stack:
         bar = progress.add_task("", total=len(plans))
         if jobs > 1:
             pool = stack.enter_context(ProcessPoolExecutor(jobs))
-            outcomes: Iterable[RunOutcome] = pool.map(play, plans, chunksize=8)
+            outcomes: Iterable[RunOutcome] = pool.map(measured, plans, chunksize=8)
         else:
-            outcomes = map(play, plans)
+            outcomes = map(measured, plans)
         for outcome in outcomes:
             progress.advance(bar)
             yield outcome
@@ -224,9 +263,15 @@ def _report(outcomes: list[RunOutcome]) -> None:
 
 
 def _summary(outcomes: list[RunOutcome]) -> Table:
+    from tidings.simulator.measures import RunMeasures
+
     table = Table(title=f"{outcomes[0].plan.system}: {len(outcomes):,} simulation{'s' * (len(outcomes) > 1)}")
     table.add_column("what")
     table.add_column("figure", justify="right")
+    measures = RunMeasures()
+    for outcome in outcomes:
+        if outcome.measures is not None:
+            measures.merge(outcome.measures)
     broken = Counter(outcome.violation.law for outcome in outcomes if outcome.violation is not None)
     messages, seconds = sum(o.messages for o in outcomes), sum(o.seconds for o in outcomes)
     matches, owed = sum(o.matches for o in outcomes), sum(o.owed for o in outcomes)
@@ -234,6 +279,7 @@ def _summary(outcomes: list[RunOutcome]) -> Table:
         "nodes at the end": f"{sum(o.nodes for o in outcomes):,}",
         "virtual time": f"{sum(o.virtual_ms for o in outcomes) / 1_000:,.0f} s",
         "messages": f"{messages:,}",
+        **_cost_rows(measures),
         "messages a second": f"{messages / max(seconds, 1e-9):,.0f}",
         "deliveries": f"{sum(o.deliveries for o in outcomes):,}",
         "matches": f"{matches:,}",
@@ -242,13 +288,32 @@ def _summary(outcomes: list[RunOutcome]) -> Table:
         "false negatives, by design": f"{sum(o.false_negatives for o in outcomes):,}",
         "laws broken": ", ".join(f"{law} {count}" for law, count in broken.items()) or "none",
     }
-    kinds = Counter[str]()
-    for outcome in outcomes:
-        kinds.update(outcome.kinds)
-    rows |= {f"  {kind}": f"{count:,}" for kind, count in kinds.most_common(12)}
+    often = sorted(measures.kinds.items(), key=lambda pair: -pair[1].count)[:MAX_KINDS]
+    rows |= {f"  {name}": f"{kind.count:,}" for name, kind in often}
     for what, figure in rows.items():
         table.add_row(what, figure)
     return table
+
+
+def _cost_rows(measures: RunMeasures) -> dict[str, str]:
+    """What deliveries cost, a row each; nothing of what there was none of."""
+    from tidings.simulator.measures import quantile
+
+    parts = {"own work": measures.work, "upkeep": measures.upkeep, "repeats": measures.repeats}
+    rows = {f"  {name}": f"{count:,}" for name, count in parts.items()}
+    rows["bytes"] = f"{measures.bytes / 1_000:,.0f} kB"
+    if measures.hops:
+        mean = sum(measures.hops) / len(measures.hops)
+        rows["hops to a delivery, mean, p99"] = f"{mean:.1f}, {quantile(measures.hops, 0.99)}"
+    if measures.latencies_ms:
+        latencies = measures.latencies_ms
+        rows["latency, p50, p99"] = f"{quantile(latencies, 0.5):,} ms, {quantile(latencies, 0.99):,} ms"
+    ratios = measures.load_ratios()
+    if ratios is not None:
+        rows["load of nodes, max/mean, σ/mean"] = f"{ratios[0]:.1f}, {ratios[1]:.2f}"
+    share = f" ({measures.rejected / measures.checks:.0%} of checks)" if measures.checks else ""
+    rows["false positives"] = f"{measures.rejected:,}{share}"
+    return rows
 
 
 def _replay(path: Path) -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 from time import perf_counter
 from typing import Any
 
 from tidings.simulator.judge import Interested, Judge, Publication
-from tidings.simulator.scenario import Scenario, ScheduledStep, conditions_of, schedule, timetable
+from tidings.simulator.measures import RunMeasures
+from tidings.simulator.scenario import Scenario, ScheduledStep, conditions_of, pool_of, schedule, timetable
 from tidings.simulator.trace import Trace
-from tidings.simulator.workload import workload_of
 from tidings.simulator.world import Network, World
 from tidings.systems.overlay import LOSSLESS, MemoryLog, Start, Violation, overlay_named
+from tidings.systems.protocols.content import ExactChecks
 from tidings.systems.protocols.effects import Event, Id, PubSubNode
 from tidings.systems.system_settings import SettingError
+from tidings.systems.view_notes import ViewNotes, notes_of
 
 
 @dataclass
@@ -34,30 +36,29 @@ class RunOutcome:
     nodes: int
     seconds: float
     virtual_ms: int
-    kinds: dict[str, int] = field(default_factory=dict)
+    measures: RunMeasures | None = None
 
 
 class Run:
     """A world, driven through the steps of a schedule."""
 
-    def __init__(self, plan: Scenario, *, trace: Trace | None = None, count_kinds: bool = False) -> None:
+    def __init__(self, plan: Scenario, *, trace: Trace | None = None, measured: bool = False) -> None:
         self.plan = plan
         named = overlay_named(plan.system).with_settings(plan.settings)
-        self.workload = workload_of(plan.system)
+        self.workload = pool_of(plan)
         self.random = Random(f"world {plan.seed}")
         network = Network(self.random, loss=0.0)
         self._laws = named.laws(conditions_of(plan))
         self.world = World(self.random, network, laws=self._laws if plan.laws else ())
         self.world.trace = trace
-        self.world.count_kinds = count_kinds
+        self.world.measures = RunMeasures() if measured else None
         self.world.grow = self._grow
         self.times = timetable(plan)
         self._overlay = named.overlay
-        self._id_of = dict(
-            enumerate(_different_ids(plan, named.overlay.simulated.id_bits))
-        )  # by their numbers in steps
+        ids = _different_ids(plan, named.overlay.simulated.id_bits)
+        self._id_of = dict(enumerate(ids))  # by the numbers that steps name
         self._settings = named.settings(simulated=True, node_id=self._id_named)
-        self._ground = _ground_of(named.name, self._settings)
+        self._ground = _ground_of(named.name, (plan.domain, plan.filters, plan.event_file), self._settings)
         self._bug = named.bug(plan.bug)
         # Events published during churn arrive as well, where nodes keep them over a crash.
         lossless = "log" in named.system.abilities and getattr(self._settings, "log", True)
@@ -75,6 +76,7 @@ class Run:
 
     def play(self, progress: Callable[[int, int], None] | None = None) -> RunOutcome:
         begun = perf_counter()
+        checks = replace(self._checks)
         violation = None
         try:
             self._start()
@@ -92,11 +94,26 @@ class Run:
             violation = found
             if self.world.trace is not None:
                 self.world.trace.note(found.now_ms, "violation", found.law, found.what)
+        self._finish_measures(checks)
         return RunOutcome(
             self.plan, violation, self.world.messages, len(self.world.deliveries), *self.judge.count(),
-            len(self.world.nodes),
-            perf_counter() - begun, self.world.now_ms, self.world.kinds,
+            len(self.world.nodes), perf_counter() - begun, self.world.now_ms, self.world.measures,
         )  # fmt: skip
+
+    @property
+    def _checks(self) -> ExactChecks:
+        """The exact checks of all simulations that share the ground."""
+        found: ExactChecks = getattr(self._ground, "content", self._ground).checks
+        return found
+
+    def _finish_measures(self, before: ExactChecks) -> None:
+        measures = self.world.measures
+        if measures is None:
+            return
+        measures.finish(list(self.world.nodes))
+        measures.latencies_ms = [at - self.judge.published[event].at_ms for at, _, _, event in self.world.deliveries]
+        measures.checks = self._checks.made - before.made
+        measures.rejected = self._checks.rejected - before.rejected
 
     def _start(self) -> None:
         first = [self._make(self._id_of[number]) for number in range(self.plan.nodes)]
@@ -209,13 +226,23 @@ def _different_ids(plan: Scenario, bits: int) -> Iterable[Id]:
 
 
 @lru_cache(maxsize=16)
-def _ground_of(system: str, settings: Any) -> Any:
+def _ground_of(system: str, files: tuple[str, str, str], settings: Any) -> Any:
     """Returns what the nodes of all simulations of a system share: thousands of them read each text once."""
-    return overlay_named(system).overlay.ground(workload_of(system).content, settings)
+    domain, filters, event_file = files
+    plan = Scenario(system, domain=domain, filters=filters, event_file=event_file)
+    return overlay_named(system).overlay.ground(pool_of(plan).content, settings)
 
 
-def play(plan: Scenario, *, trace: Trace | None = None) -> RunOutcome:
-    return Run(plan, trace=trace).play()
+def placement_notes(plan: Scenario) -> ViewNotes | None:
+    """Returns what the nodes of a plan place by; None of documents, which are placed by their paths."""
+    if overlay_named(plan.system).system.needs == "documents":
+        return None
+    run = Run(plan)
+    return notes_of(run._ground.view, run.workload.content.statistics)
+
+
+def play(plan: Scenario, *, trace: Trace | None = None, measured: bool = False) -> RunOutcome:
+    return Run(plan, trace=trace, measured=measured).play()
 
 
 MAX_RUNS = 120

@@ -9,11 +9,13 @@ shrunk. Steps name nodes by their number; a step whose node is not there when it
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from random import Random
 from typing import Any, NamedTuple
 
-from tidings.simulator.workload import workload_of
+from tidings.simulator.own_workload import own_workload
+from tidings.simulator.workload import Pool, workload_of
 from tidings.systems.overlay import Conditions
 from tidings.systems.system_settings import Given
 
@@ -37,6 +39,9 @@ class Scenario:
     churn_ms: int = 15_000
     repair_ms: int = 20_000
     bug: str = ""
+    domain: str = ""  # files of the user's own, in the place of the built-in workload
+    filters: str = ""
+    event_file: str = ""
     laws: bool = True  # whether the laws of the system are checked
     settings: Given = ()  # of the system
     keep: tuple[int, ...] | None = None  # only these steps of the schedule
@@ -139,13 +144,40 @@ def schedule(plan: Scenario) -> tuple[ScheduledStep, ...]:
     return tuple(step for number, step in enumerate(made) if number in set(plan.keep))
 
 
+def pool_of(plan: Scenario) -> Pool:
+    """Returns what a plan's subscribers ask for and its publishers publish."""
+    if not plan.domain and not plan.filters and not plan.event_file:
+        return workload_of(plan.system)
+    return own_workload(plan.system, plan.domain, plan.filters, plan.event_file)
+
+
+class _Deck:
+    """Items in any order: of the built-in ones any each time, of a user's each once before one comes again."""
+
+    def __init__(self, items: Sequence[str], random: Random, *, own: bool) -> None:
+        self._items = items
+        self._random = random
+        self._own = own
+        self._left: list[str] = []
+
+    def draw(self) -> str:
+        if not self._own:
+            return self._random.choice(self._items)
+        if not self._left:
+            self._left = self._random.sample(self._items, len(self._items))
+        return self._left.pop()
+
+
 class _Maker:
     def __init__(self, plan: Scenario) -> None:
         self.plan = plan
         self.random = Random(f"schedule {plan.seed}")
         self.times = timetable(plan)
         self.steps: list[ScheduledStep] = []
-        self.pool = workload_of(plan.system)
+        pool = pool_of(plan)
+        own = bool(plan.filters)
+        self._filters = _Deck(pool.filters, self.random, own=own)
+        self._events = _Deck(pool.events, self.random, own=own)
         self.holders: dict[str, int] = {}
 
     def make(self) -> tuple[ScheduledStep, ...]:
@@ -156,7 +188,7 @@ class _Maker:
             self._churn()
         for number in range(plan.events):
             at = times.probe_ms + random.randint(0, 1_000)
-            self._step(at, "probe", random.randrange(plan.nodes), f"p{number}", random.choice(self.pool.events))
+            self._step(at, "probe", random.randrange(plan.nodes), f"p{number}", self._events.draw())
         return tuple(sorted(self.steps, key=lambda step: step.at_ms))
 
     def _churn(self) -> None:
@@ -180,7 +212,7 @@ class _Maker:
             self._step(at, "split", side[0], value=",".join(map(str, side)))
             self._step(min(at + random.randint(500, 3_000), times.calm_ms), "heal", side[0])
         for number in range(plan.events):
-            body = random.choice(self.pool.events)
+            body = self._events.draw()
             self._step(self._moment(), "publish", random.randrange(newcomer), f"e{number}", body)
         for number in range(plan.subscriptions, plan.subscriptions + plan.subscriptions // 4):
             self._subscribe(number, self._moment())
@@ -189,12 +221,12 @@ class _Maker:
             if chance < 0.15:
                 self._step(self._moment(), "unsubscribe", self.holders[name], name)
             elif chance < 0.3:
-                self._step(self._moment(), "update", self.holders[name], name, random.choice(self.pool.filters))
+                self._step(self._moment(), "update", self.holders[name], name, self._filters.draw())
 
     def _subscribe(self, number: int, at: int) -> None:
         name, node = f"s{number}", self.random.randrange(self.plan.nodes)
         self.holders[name] = node
-        self._step(at, "subscribe", node, name, self.random.choice(self.pool.filters))
+        self._step(at, "subscribe", node, name, self._filters.draw())
 
     def _moment(self) -> int:
         return self.random.randint(self.times.churn_ms, self.times.calm_ms - 1)

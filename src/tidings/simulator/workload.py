@@ -20,10 +20,11 @@ from tidings.filter.normal.filter_table import FilterTable
 from tidings.filter.xpath_dialect import DOMAIN as DOCUMENT_DOMAIN
 from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch, read_events
+from tidings.model.event_json import parse_events
 from tidings.systems.overlay import overlay_named
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import Event
-from tidings.systems.statistics import statistics_of
+from tidings.systems.statistics import sampled_statistics, statistics_of
 
 etree: Any = LazyModule("lxml.etree")
 
@@ -63,12 +64,16 @@ class Pool(Protocol):
 
 
 class RecordPool:
-    """A domain with filters and events over it, and what is known of them beforehand."""
+    """A domain with filters, and events as JSON texts; nodes know both beforehand, or the events alone."""
 
-    def __init__(self, domain: Domain, filters: Iterable[str], events: Iterable[dict[str, Any]]) -> None:
+    def __init__(
+        self, domain: Domain, filters: Iterable[str], events: Iterable[str], *, filters_known: bool = True
+    ) -> None:
         self.filters = tuple(filters)
-        self.events = tuple(json.dumps(event) for event in events)
+        self.events = tuple(events)
         self.domain = domain
+        self._filters_known = filters_known
+        self._oracle = Content(domain)  # which no node asks
         self._matches: dict[tuple[str, str], bool] = {}
 
     @cached_property
@@ -77,26 +82,28 @@ class RecordPool:
 
     @cached_property
     def batch(self) -> EventBatch:
-        return read_events([json.loads(event) for event in self.events], self.domain)
+        return read_events([event for text in self.events for event in parse_events(text)], self.domain)
 
     @cached_property
     def content(self) -> Content:
-        return Content(self.domain, statistics_of(self.table, self.batch))
+        known = statistics_of(self.table, self.batch) if self._filters_known else sampled_statistics(self.batch)
+        return Content(self.domain, known)
 
     def matches(self, text: str, body: str) -> bool:
         """The oracle: the meaning of the filter, over the event's record."""
         key = (text, body)
         known = self._matches.get(key)
         if known is None:
-            record = self.content.record(Event("", body))
-            known = self._matches[key] = self.content.interest(text).holds(record)
+            record = self._oracle.record(Event("", body))
+            known = self._matches[key] = self._oracle.interest(text).holds(record)
         return known
 
 
 @lru_cache(maxsize=1)
 def market() -> RecordPool:
     random = Random("market")
-    return RecordPool(DOMAIN, [_filter(random) for _ in range(FILTERS)], [_event(random) for _ in range(EVENTS)])
+    filters = [_filter(random) for _ in range(FILTERS)]
+    return RecordPool(DOMAIN, filters, [json.dumps(_event(random)) for _ in range(EVENTS)])
 
 
 def workload_of(system: str) -> Pool:

@@ -12,6 +12,7 @@ from math import hypot
 from random import Random
 from typing import Any
 
+from tidings.simulator.measures import CALL, UPKEEP, RunMeasures
 from tidings.simulator.trace import Trace
 from tidings.systems.overlay import DeliveryRecord, Law
 from tidings.systems.protocols.effects import (
@@ -27,6 +28,7 @@ from tidings.systems.protocols.effects import (
     Ready,
     Send,
     SetTimer,
+    Tag,
 )
 
 LOST, CUT_OFF = -1, -2
@@ -116,7 +118,9 @@ class World:
         self.messages = 0
         self.kinds: dict[str, int] = {}
         self.count_kinds = False
-        self._heap: list[tuple[int, int, int, Any, Any, Any]] = []
+        self.measures: RunMeasures | None = None
+        self._cause = UPKEEP  # of the effects that are carried out now
+        self._heap: list[tuple[int, int, int, Any, Any, Any, int]] = []  # the last is the cause: see `measures`
         self._sequence = 0
 
     # What scenarios do
@@ -144,28 +148,32 @@ class World:
         self._push(max(time_ms, self.now_ms), _CALL, action, None, None)
 
     def do(self, id: Id, effects: Effects) -> None:
-        """Carry out what a call on a node gave: subscribe, publish."""
+        """Carry out what a client's call on a node gave: subscribe, publish."""
+        self._cause = CALL
         self.carry_out(self.nodes[id], effects)
+        self._cause = UPKEEP
         self._check(id)
 
     # The loop
 
     def run(self, until_ms: int) -> None:
         """Let everything happen that happens until then."""
-        heap, nodes, laws = self._heap, self.nodes, self.laws
+        heap, nodes, laws, measures = self._heap, self.nodes, self.laws, self.measures
         carry_out = self.carry_out
         node: Any
         while heap and heap[0][0] <= until_ms:
-            now, _, kind, a, b, c = heappop(heap)
+            now, _, kind, a, b, c, cause = heappop(heap)
             self.now_ms = now
             if kind == _MESSAGE:
                 node = nodes.get(b)
                 if node is None:
-                    self._refuse(a, b, c)
+                    self._refuse(a, b, c, cause)
                     continue
                 self.messages += 1
                 if self.count_kinds:
                     self._count(c)
+                if measures is not None:
+                    measures.handled(a, b, c, cause)
                 if self.trace is not None:
                     self.trace.message(now, a, b, c)
                 effects = node.on_message(a, c, now)
@@ -176,6 +184,8 @@ class World:
                 if self.trace is not None:
                     self.trace.timer(now, node.id, b)
                 effects = node.on_timer(b, now)
+                if cause and _sets_again(effects, b):
+                    cause = UPKEEP
             elif kind == _UNDELIVERED:
                 node = nodes.get(a)
                 if node is None:
@@ -184,12 +194,15 @@ class World:
                     self.trace.undelivered(now, a, b, c)
                 effects = node.on_undelivered(b, c, now)
             else:
+                self._cause = UPKEEP
                 a()
                 continue
             if effects:
+                self._cause = cause
                 carry_out(node, effects)
             if laws:
                 self._check(node.id, (a, c) if kind == _MESSAGE else None)
+        self._cause = UPKEEP
         self.now_ms = max(self.now_ms, until_ms)
 
     def carry_out(self, node: Node, effects: Iterable[Effect]) -> None:
@@ -199,6 +212,8 @@ class World:
         plain, random = network.is_plain, self.random.random
         low, high = network.latency_ms
         span = high - low + 1
+        cause = self._cause
+        next_cause = cause + 1 if cause else UPKEEP
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -206,20 +221,22 @@ class World:
                 delay = low + int(span * random()) if plain else network.delay_ms(sender, to)
                 if delay >= 0:
                     self._sequence += 1
-                    heappush(heap, (now + delay, self._sequence, _MESSAGE, sender, to, message))
+                    heappush(heap, (now + delay, self._sequence, _MESSAGE, sender, to, message, next_cause))
                 elif delay == LOST:
                     self._note("lost", sender, to)
                 else:
                     assert delay == CUT_OFF
-                    self._push(now + network.refused_ms, _UNDELIVERED, sender, to, message)
+                    self._push(now + network.refused_ms, _UNDELIVERED, sender, to, message, cause)
             elif kind is SetTimer:
                 after, tag = effect
                 self._sequence += 1
-                heappush(heap, (now + after, self._sequence, _TIMER, node, tag, None))
+                heappush(heap, (now + after, self._sequence, _TIMER, node, tag, None, cause))
             elif kind is Deliver:
                 subscription, event = effect
                 self.deliveries.append(DeliveryRecord(now, sender, subscription, event.id))
                 self._note("deliver", sender, subscription, event.id)
+                if cause and self.measures is not None:
+                    self.measures.hops.append(cause - CALL)
             elif kind is Ready:
                 self.ready[sender] = now
                 self._note("ready", sender)
@@ -235,13 +252,13 @@ class World:
                 if self.grow is not None:
                     self.grow()
 
-    def _push(self, time_ms: int, kind: int, a: Any, b: Any, c: Any) -> None:
+    def _push(self, time_ms: int, kind: int, a: Any, b: Any, c: Any, cause: int = UPKEEP) -> None:
         self._sequence += 1
-        heappush(self._heap, (time_ms, self._sequence, kind, a, b, c))
+        heappush(self._heap, (time_ms, self._sequence, kind, a, b, c, cause))
 
-    def _refuse(self, sender: Id, to: Id, message: Any) -> None:
+    def _refuse(self, sender: Id, to: Id, message: Any, cause: int) -> None:
         """Nobody is there: the sender's transport finds out a little later."""
-        self._push(self.now_ms + self.network.latency_ms[0], _UNDELIVERED, sender, to, message)
+        self._push(self.now_ms + self.network.latency_ms[0], _UNDELIVERED, sender, to, message, cause)
 
     def _check(self, id: Id, handled: tuple[Id, Message] | None = None) -> None:
         self.handled = handled
@@ -256,3 +273,8 @@ class World:
     def _note(self, what: str, *about: Any) -> None:
         if self.trace is not None:
             self.trace.note(self.now_ms, what, *about)
+
+
+def _sets_again(effects: Effects, tag: Tag) -> bool:
+    """Whether a timer sets itself again: what comes of it is upkeep, whoever first caused it."""
+    return any(type(effect) is SetTimer and effect.tag == tag for effect in effects)

@@ -13,7 +13,8 @@ bluedove/    segments along several dimensions
 planned/     several of them, each for the subscriptions that it serves best
 
 planner/     which of them serves which subscriptions, by what an event costs
-statistics   what adapting looks at
+statistics   what adapting looks at: filters and events, a sample, or a declaration
+view_notes   what a View has chosen, and what it cannot key, in words
 system_settings  the parameters of the papers, as users name and write them
 meeting      the join of place and route, in memory: what a placement finds
 sharding     keys as the runner of a View stores them

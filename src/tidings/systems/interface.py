@@ -129,6 +129,13 @@ class CountsLists(Protocol):
 
 
 @runtime_checkable
+class DescribesParts(Protocol):
+    """A View that can say how it divides the line of an attribute."""
+
+    def described_parts(self, path: Path) -> str: ...
+
+
+@runtime_checkable
 class CombinesViews(Protocol):
     """A View made of the Views of several systems, each with channels of its own."""
 

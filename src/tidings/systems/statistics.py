@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from tidings.errors import DomainError
 from tidings.filter.compile.compiler import compile_filters
+from tidings.filter.compile.plan_execution import double_ordinals
 from tidings.filter.normal.filter_table import FilterTable
-from tidings.model.domain import Attribute, Domain, path_text
+from tidings.filter.normal.value_sets import ordinal
+from tidings.model.domain import Attribute, Domain
 from tidings.model.event import EventBatch
-from tidings.model.event_values import written
 from tidings.model.types import DataType, Path
 from tidings.systems.geometry.line_positions import Edges, bounds_in, event_places, has_places
 
 QUANTILES = 1024
-DECLARED_CUTS = 15  # at which an attribute's line is taken to be cut, between its declared ends
+
+
+# What is known: filters, perhaps with events; a sample of events and no filter; or nothing but the domain, whose
+# values are taken to lie as it declares them.
+Source = Literal["filters", "sample", "declaration"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,7 @@ class Statistics:
     events: EventBatch | None = None  # a sample of the history
     values: Mapping[Path, Distribution] = field(default_factory=dict)  # of the events, by attribute
     bounds: Mapping[Path, Distribution] = field(default_factory=dict)  # at which filters' intervals end
+    source: Source = "filters"
 
     @property
     def scale(self) -> float:
@@ -61,7 +65,9 @@ class Statistics:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The attributes that filters compare with constants, of which values have places."""
+        """The attributes whose values have places, and that filters compare with constants; all, if none is known."""
+        if self.source != "filters":
+            return tuple(path for path, type_ in self.filters.domain.leaves.items() if has_places(type_))
         return tuple(path for path, intervals in self.filters.intervals.items() if has_places(intervals.type))
 
 
@@ -90,36 +96,44 @@ def distribution_of(places: Edges, nulls: float = 0.0) -> Distribution:
 
 
 def declared_statistics(domain: Domain) -> Statistics:
-    """Returns what filters of a domain are taken to look like, if nothing is known but its declaration."""
-    texts = [text for attribute in domain.attributes for text in _typical(path_text(attribute.path), attribute)]
-    if not texts:
-        raise DomainError(
-            f"domain '{domain.name}': no attribute has declared ends or allowed values, which nodes place by; "
-            "give one a min and a max"
-        )
-    return statistics_of(compile_filters(texts, domain))
+    """Returns what is known of a domain by its declaration alone: values lie evenly, or are those that are allowed."""
+    declared = {attribute.path: _declared_distribution(attribute) for attribute in domain.attributes}
+    values = {path: declared.get(path, NOTHING) for path, type_ in domain.leaves.items() if has_places(type_)}
+    return Statistics(compile_filters([], domain), 0, values=values, source="declaration")
 
 
-def _typical(name: str, attribute: Attribute) -> list[str]:
-    type_: DataType = attribute.type
+def sampled_statistics(events: EventBatch) -> Statistics:
+    """Returns what a sample of events says of their domain; of an attribute that it lacks, what is declared."""
+    values = dict(declared_statistics(events.domain).values)
+    for path in values:
+        places = event_places(events, path)
+        found = distribution_of(places.all, 1 - float(places.valid.mean()) if events.count else 0.0)
+        values[path] = found if found.is_known else values[path]
+    return Statistics(compile_filters([], events.domain), 0, events, values, source="sample")
+
+
+def _declared_distribution(attribute: Attribute) -> Distribution:
+    type_ = attribute.type
+    if not has_places(type_):
+        return NOTHING
     if attribute.allowed:
-        return [f"{name} = {_literal(value, type_)}" for value in attribute.allowed]
-    if attribute.min is None or attribute.max is None or not has_places(type_):
-        return []
-    if not isinstance(attribute.min, int | float | Decimal) or type_.is_datetime:
-        return [f"{name} >= {_literal(end, type_)}" for end in (attribute.min, attribute.max)]
-    low, high = Decimal(str(attribute.min)), Decimal(str(attribute.max))
-    steps = [low + (high - low) * step / (DECLARED_CUTS + 1) for step in range(1, DECLARED_CUTS + 1)]
-    whole = type_.is_integral
-    return [f"{name} >= {round(step) if whole else round(step, 6)}" for step in steps]
+        return distribution_of(_places([ordinal(value, type_) for value in attribute.allowed], type_))
+    if type_.name == "boolean":
+        return distribution_of(np.array([0, 1], np.int64))
+    if attribute.min is None or attribute.max is None or type_.name == "string":
+        return NOTHING
+    if type_.name in ("float", "double"):
+        evenly = np.linspace(float(attribute.min), float(attribute.max), QUANTILES)
+        return distribution_of(double_ordinals(evenly))
+    low, high = ordinal(attribute.min, type_), ordinal(attribute.max, type_)
+    count = min(QUANTILES, high - low + 1)
+    return distribution_of(_places([low + (high - low) * step // max(1, count - 1) for step in range(count)], type_))
 
 
-def _literal(value: Any, type_: DataType) -> str:
-    plain = written(value, type_)
-    if isinstance(plain, str):
-        quoted = plain.replace("\\", "\\\\").replace("'", "\\'")
-        return f"CAST('{quoted}' AS {type_})" if type_.name != "string" else f"'{quoted}'"
-    return str(plain).upper() if isinstance(plain, bool) else str(plain)
+def _places(ordinals: list[Any], type_: DataType) -> Edges:
+    places = np.empty(len(ordinals), object if type_.name == "string" else np.int64)
+    places[:] = ordinals
+    return places
 
 
 NOTHING = Distribution(np.empty(0, np.int64), distinct=0)

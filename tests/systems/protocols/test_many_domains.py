@@ -10,6 +10,7 @@ import pytest
 
 from tidings.errors import TidingsError
 from tidings.model.domain import Attribute, Domain
+from tidings.model.event import read_events
 from tidings.simulator.world import Network, World
 from tidings.systems.overlay import MemoryLog, overlay_named, overlays
 from tidings.systems.protocols.effects import Event
@@ -99,3 +100,23 @@ def test_a_domain_has_to_be_named_where_there_are_several(domain: str | None, co
         node.subscribe("s", "price > 5", 0, domain)
     with pytest.raises(TidingsError, match=complaint):
         node.publish(Event("e", "{}"), 0, domain)
+
+
+def test_nodes_with_different_samples_are_in_different_networks() -> None:
+    def network(values: list[float]) -> str:
+        sample = read_events([{"price": value} for value in values], STOCKS)
+        made = node_of(
+            overlay_named("opchord"), 1, [STOCKS], Random(0), lambda _: MemoryLog(), samples={"stocks": sample}
+        )
+        return made.networks["stocks"]
+
+    assert network([1.0, 2.0, 3.0]) == network([1.0, 2.0, 3.0]) != network([1.0, 2.0, 4.0])
+
+
+def test_nodes_whose_shared_settings_differ_are_in_different_networks() -> None:
+    def network(*given: tuple[str, str]) -> str:
+        named = overlay_named("digests").with_settings(given)
+        return node_of(named, 1, [STOCKS], Random(0), lambda _: MemoryLog()).networks["stocks"]
+
+    assert network() == network(("leaves", "8")) == network(("matching", "leaf"))
+    assert network() != network(("matching", "home"))

@@ -26,7 +26,6 @@ from tidings.systems.protocols.network_secret import NodeIdentity
 from tidings.systems.protocols.process import FileLog, NodeProcess
 from tidings.systems.protocols.ring import AskState
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
-from tidings.systems.statistics import declared_statistics
 
 PACE = 0.05
 SYSTEMS = [name for name, one in overlays().items() if one.system.needs == "records" and not one.variant]
@@ -388,11 +387,6 @@ def test_a_wish_that_cannot_be_fulfilled_is_told_and_changes_nothing(wish: str, 
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(TidingsError, match="host:port"):
         split_address(address)
-
-
-def test_a_domain_without_ends_cannot_be_placed_by() -> None:
-    with pytest.raises(TidingsError, match="min and a max"):
-        declared_statistics(Domain("bare", [Attribute("x", "double")]))
 
 
 def test_the_log_of_a_dispatcher_keeps_what_is_not_done(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from tidings.systems.bluedove.messages import (
 from tidings.systems.bluedove.placement import undivided
 from tidings.systems.bluedove.segment_node import MatcherSettings
 from tidings.systems.bluedove.segment_table import BEGINNING, Dimensions, Edge, HashedLine
-from tidings.systems.geometry.line_positions import has_places
 from tidings.systems.overlay import MemoryLog, Overlay, PublicationLog, Start
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
@@ -295,7 +294,9 @@ class BlueDoveNode(DispatcherNode):
 def _ground(content: Content, settings: BlueDoveSettings) -> Dimensions:
     if settings.replicated:
         return HashedLine(content)
-    paths = tuple(path for path, type_ in content.domain.leaves.items() if has_places(type_) and type_.name != "string")
+    statistics = content.statistics
+    able = [path for path in statistics.paths if content.domain.leaves[path].name not in ("string", "boolean")]
+    paths = tuple(sorted(able, key=lambda path: not statistics.along(path).is_known))
     if not paths:
         raise DomainError(f"domain '{content.domain.name}': BlueDove needs an attribute of numbers or times")
     return Dimensions(undivided(paths[: settings.dimensions]), content)

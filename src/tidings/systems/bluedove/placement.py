@@ -333,8 +333,8 @@ def adapt(
     count = segments or max(2, partitions)
     widths = _widths(count, fan_out)
     alone: dict[Path, View] = {}
-    for path in _dimensions(filters, dimensions):
-        known = statistics.bounds[path].quantiles if path in statistics.bounds else np.empty(0, np.int64)
+    for path in _dimensions(statistics, dimensions):
+        known = statistics.bounds.get(path, statistics.along(path)).quantiles
         alone[path] = _with_sizes(filters, _uncosted((path,), (edges_at_quantiles(known, count),), widths, policy))
     shares = {path: met(view, filters.count, statistics.events) for path, view in alone.items()}
     chosen = sorted(alone, key=lambda path: shares[path])
@@ -406,11 +406,12 @@ def _widths(segments: int, fan_out: int | None) -> tuple[int, ...]:
     return tuple(widths)
 
 
-def _dimensions(filters: FilterTable, names: Sequence[str] | None) -> list[Path]:
+def _dimensions(statistics: Statistics, names: Sequence[str] | None) -> list[Path]:
+    filters = statistics.filters
     if names is None:
         return [path for path in filters.intervals if _is_dimension(filters.domain, path)]
     paths = [named_path(filters.domain, name, "a dimension") for name in names]
-    return [path for path in paths if path in filters.intervals]
+    return [path for path in paths if path in filters.intervals or statistics.source != "filters"]
 
 
 def _is_dimension(domain: Domain, path: Path) -> bool:

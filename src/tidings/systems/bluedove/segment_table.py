@@ -7,7 +7,7 @@ place the newer one counts, so that tables can be merged in any order.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Annotated, NamedTuple, TypeAlias
@@ -50,67 +50,89 @@ class Segment(NamedTuple):
 
 
 class SegmentTable:
-    """Edges, merged. `segments` gives each dimension's line as it is divided now."""
+    """Edges, merged. `segments` gives each dimension's line as it is divided now.
+
+    Large networks change it often and look at a part of it: so its digest and the order of its edges are kept up to
+    date, and whole lines are written out when they are asked for.
+    """
 
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
         self.edges: dict[tuple[int, int], Edge] = {}
         self.changes = 0
-        self._segments: list[list[Segment]] | None = None
+        self._digest = 0  # of all edges, in any order
+        self._lows: list[list[int]] = [[] for _ in range(dimensions)]  # of edges that are not removed, ascending
         self._state: tuple[Edge, ...] | None = None
-        self._digest = 0
-        self._lows: list[list[int]] = []
+        self._segments: dict[int, list[Segment]] = {}
 
     def merge(self, edges: Iterable[Edge]) -> bool:
         """Take what is newer; whether anything was."""
         changed = False
         for edge in edges:
             known = self.edges.get((edge.dimension, edge.low))
+            if known is edge:
+                continue
             if known is None or edge.age > known.age:
-                self.edges[edge.dimension, edge.low] = edge
+                self._put(edge, known)
                 changed = True
         if changed:
             self.changes += 1
-            self._segments = self._state = None
+            self._state = None
+            self._segments = {}
         return changed
+
+    def _put(self, edge: Edge, known: Edge | None) -> None:
+        self.edges[edge.dimension, edge.low] = edge
+        self._digest ^= _edge_digest(edge)
+        if known is not None:
+            self._digest ^= _edge_digest(known)
+        lows, was_there = self._lows[edge.dimension], known is not None and not known.removed
+        if was_there and edge.removed:
+            del lows[bisect_left(lows, edge.low)]
+        elif not was_there and not edge.removed:
+            insort(lows, edge.low)
 
     def state(self) -> tuple[Edge, ...]:
         if self._state is None:
             self._state = tuple(sorted(self.edges.values()))
-            self._digest = hashed(repr(self._state), 48)
         return self._state
 
     def along(self, dimension: int) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.state() if edge.dimension == dimension)
 
     def digest(self) -> int:
-        self.state()
         return self._digest
 
     def segments(self, dimension: int) -> list[Segment]:
-        if self._segments is None:
-            self._divide()
-        assert self._segments is not None
-        return self._segments[dimension]
+        found = self._segments.get(dimension)
+        if found is None:
+            found = [self._segment(dimension, number) for number in range(len(self._lows[dimension]))]
+            self._segments[dimension] = found
+        return found
 
-    def _divide(self) -> None:
-        self._segments, self._lows = [], []
-        for dimension in range(self.dimensions):
-            live = sorted(e for e in self.edges.values() if e.dimension == dimension and not e.removed)
-            highs = [*(edge.low for edge in live[1:]), END]
-            self._segments.append(
-                [Segment(e.low, high, e.owner, e.ready) for e, high in zip(live, highs, strict=True)] if live else []
-            )
-            self._lows.append([edge.low for edge in live])
+    def _segment(self, dimension: int, number: int) -> Segment:
+        lows = self._lows[dimension]
+        low, high = lows[number], lows[number + 1] if number + 1 < len(lows) else END
+        edge = self.edges[dimension, low]
+        return Segment(low, high, edge.owner, edge.ready)
 
     def at(self, dimension: int, place: int) -> Segment | None:
-        segments = self.segments(dimension)
-        return segments[bisect_right(self._lows[dimension], place) - 1] if segments else None
+        lows = self._lows[dimension]
+        return self._segment(dimension, max(0, bisect_right(lows, place) - 1)) if lows else None
 
     def overlapping(self, dimension: int, spans: Spans) -> list[Segment]:
         if spans == WHOLE:
             return self.segments(dimension)
-        return [segment for segment in self.segments(dimension) if spans_touch(spans, segment.low, segment.high)]
+        lows = self._lows[dimension]
+        numbers: dict[int, None] = {}
+        for first, last in spans:
+            numbers |= dict.fromkeys(range(max(0, bisect_right(lows, first) - 1), bisect_left(lows, last)))
+        return [self._segment(dimension, number) for number in sorted(numbers)]
+
+
+@lru_cache(1 << 16)
+def _edge_digest(edge: Edge) -> int:
+    return hashed(repr(edge), 48)
 
 
 Spans = tuple[tuple[int, int], ...]  # [low, high) each, ascending
@@ -126,6 +148,7 @@ class Dimensions:
     """The dimensions of a View, and where one filter or event lies on them. NULL lies at the beginning."""
 
     def __init__(self, view: View, content: Content) -> None:
+        self.view = view
         self.paths = view.paths
         self.content = content
         self.count = len(view.paths)

@@ -82,6 +82,9 @@ class View(RingView):
         cells = self.cells.get(path)
         return min(MOST_DECLARED, VALUES_MAX if cells is None or cells.count is None else cells.count + 1)
 
+    def described_parts(self, path: Path) -> str:
+        return "each value" if path in self.cells else "each value, no ranges"
+
     def owners(self, keys: Numbers) -> Numbers:
         owners = self.ring.owners(positions_of(keys))
         return np.where(channels_of(keys) == self.catch_all, EVERYWHERE, owners)

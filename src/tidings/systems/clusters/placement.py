@@ -105,6 +105,9 @@ class View:
     def visits(self) -> int:
         return 1
 
+    def described_parts(self, path: Path) -> str:
+        return f"{len(self.edges[self.paths.index(path)]) + 1} cells"
+
     @property
     def ends(self) -> Numbers:
         """The last cell of each axis."""
@@ -237,7 +240,7 @@ def adapt(
 ) -> View:
     """Clusters of the sampled subscriptions, and their owners by the events that they get."""
     filters = statistics.filters
-    paths = _axes(filters, dimensions)
+    paths = _axes(statistics, dimensions)
     if not paths:
         raise PlacementError(
             "placement 'clusters' needs an attribute that many filters compare with constants, and there is none; "
@@ -291,10 +294,13 @@ def _means(values: Floats, label: Numbers, weights: Floats) -> Floats:
     return np.stack([np.bincount(label, axis) / weights for axis in values.T], axis=1)
 
 
-def _axes(filters: FilterTable, names: Sequence[str] | None) -> tuple[Path, ...]:
-    """The attributes that filters constrain most often."""
+def _axes(statistics: Statistics, names: Sequence[str] | None) -> tuple[Path, ...]:
+    """The attributes that filters constrain most often; if no filter is known, the first whose values are."""
+    filters = statistics.filters
     if names is not None:
         return tuple(named_path(filters.domain, name, "an axis") for name in names)
+    if statistics.source != "filters":
+        return tuple(path for path in statistics.paths if statistics.along(path).distinct > 1)[:AXES_MAX]
     often = {
         path: len(intervals.constrained) / max(1, filters.boxes)
         for path, intervals in filters.intervals.items()

@@ -80,7 +80,7 @@ class Space:
     """The axes, and where filters and events lie on them."""
 
     def __init__(self, axes: law.View, content: Content) -> None:
-        self.axes = axes
+        self.axes = self.view = axes
         self.content = content
         self.boxes = lru_cache(REMEMBERED)(self._boxes)
         self._point_of = lru_cache(REMEMBERED)(self._point)

@@ -107,6 +107,10 @@ class View:
         owners = self.assignment[positions_of(keys) & _SLOT]
         return np.where(channels_of(keys) == self.catch_all, EVERYWHERE, owners)
 
+    def described_parts(self, path: Path) -> str:
+        edges = self.divisions[path].edges
+        return "each value" if edges is None else f"{len(edges) + 1} intervals"
+
     def described(self) -> str:
         return ", ".join("×".join(map(path_text, index)) for index in self.indices) or "nothing"
 
@@ -237,8 +241,10 @@ def adapt(
     if given:
         chosen = tuple(tuple(named_path(filters.domain, name, "in an index") for name in index) for index in given)
         chosen = tuple(index for index in chosen if all(path in divisions for path in index))
-    else:
+    elif statistics.source == "filters":
         chosen = chosen_indices(filters, held, keys_max, indices_max, statistics.scale)
+    else:  # a filter is served if it constrains any attribute
+        chosen = tuple((path,) for path in divisions if divisions[path].divides)[:indices_max]
     used = {path: divisions[path] for index in chosen for path in index}
     name, headings = filters.domain.name, headings_of(filters.domain, chosen)
     unassigned = View(name, chosen, used, np.arange(SLOTS) % max(1, partitions), keys_max, epoch, headings)

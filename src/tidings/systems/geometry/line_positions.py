@@ -127,6 +127,8 @@ class EventPlaces:
     @property
     def all(self) -> Edges:
         """Of the events that have one."""
+        if not len(self.distinct):
+            return self.distinct
         found: Edges = self.distinct[self.number][self.valid]
         return found
 
@@ -271,6 +273,8 @@ def event_hashes(events: EventBatch, paths: Sequence[Path]) -> npt.NDArray[np.ui
 VALUES_MAX = 32  # that a range may list
 FREQUENT = 256  # values of which the share is known one by one
 
+MANY = 256  # values that an attribute is taken to have, if nothing is known of it
+
 _NULL = np.int64(-0x4E55_4C4C)  # the number of NULL's part among values
 
 
@@ -297,6 +301,11 @@ class LineDivision:
     shares: Floats = field(default_factory=lambda: np.empty(0))  # of NULL, then of each interval or frequent value
     frequent: Numbers = field(default_factory=lambda: np.empty(0, np.int64))  # ascending
     rest: float = 0.0  # the share of any other value
+
+    @property
+    def divides(self) -> bool:
+        """Whether there are parts at all."""
+        return self.edges is None or len(self.edges) > 0
 
     def of(self, events: EventBatch, path: Path) -> Numbers:
         """The part that each event lies in."""
@@ -370,8 +379,8 @@ def division_of(statistics: Statistics, path: Path, intervals: int = INTERVALS) 
     events = statistics.events if statistics.events is not None and statistics.events.count else None
     if statistics.filters.domain.leaves[path].name != "string":
         cells = cells_of(statistics.filters.domain, path)
-        if not along.is_known and cells is not None and cells.count is not None and cells.count <= FEW:
-            return LineDivision(cells=cells, rest=1 / cells.count)
+        if not along.is_known and cells is not None:
+            return LineDivision(cells=cells, rest=1 / (cells.count or MANY))
         few = along.distinct <= FEW
         edges = np.unique(along.quantiles) if few else edges_at_quantiles(along.quantiles, intervals)
         made = LineDivision(edges=edges, shares=np.full(len(edges) + 2, 1 / (len(edges) + 1)))
@@ -381,7 +390,7 @@ def division_of(statistics: Statistics, path: Path, intervals: int = INTERVALS) 
         shares = np.asarray((counts + 0.5) / (events.count + 0.5 * len(counts)), np.float64)
         return LineDivision(edges=edges, shares=shares)
     if events is None:
-        return LineDivision(rest=1 / max(2, along.distinct))
+        return LineDivision(rest=1 / max(2, along.distinct if along.is_known else MANY))
     numbers, counts = np.unique(LineDivision().of(events, path), return_counts=True)
     nulls = float(counts[numbers == _NULL].sum()) / events.count
     numbers, counts = numbers[numbers != _NULL], counts[numbers != _NULL]

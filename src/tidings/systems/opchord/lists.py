@@ -127,8 +127,9 @@ class Lists:
         unlisted = all(
             self.content.satisfies(record, path, values) for path, values in found.sets.items() if path not in listed
         )
-        # The whole filter says no more of an event in this box than its residual does.
-        return unlisted and (found.residual is None or self.content.interest(text).holds(record))
+        if not unlisted or found.residual is None:
+            return self.content.checks.noted(unlisted)
+        return self.content.interest(text).holds(record)  # it says no more of an event in this box than its residual
 
     def _conjunctions(self, text: str) -> tuple[Conjunction, ...]:
         filters = compile_filters([text], self.content.domain, plans=False)

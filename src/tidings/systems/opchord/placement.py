@@ -206,6 +206,12 @@ class View(RingView):
             if order is not None and order.before is not None
         }
 
+    def described_parts(self, path: Path) -> str:
+        order = self.orders.get(path)
+        if order is None:
+            return "each value, no ranges"
+        return f"{order.count:,} values" if order.before is None else f"{order.count:,} quantiles"
+
     def owners(self, keys: Numbers) -> Numbers:
         return np.where(channels_of(keys) == self.catch_all, EVERYWHERE, positions_of(keys))
 
@@ -251,7 +257,8 @@ def order_of(statistics: Statistics, path: Path, ring: Ring, empirical: bool) ->
     start = hash_text(path_text(path)) >> (64 - ring.bits)  # s0(a) = hash(attribute's name)
     cells, known = cells_of(statistics.filters.domain, path), statistics.along(path)
     declared = cells is not None and cells.count is not None and cells.count < 1 << 48
-    if declared and not (empirical and path in statistics.values and known.is_known):
+    sampled = path in statistics.values and statistics.source != "declaration"
+    if declared and not (empirical and sampled and known.is_known):
         assert cells is not None
         assert cells.count is not None
         return Order(start, cells.count, cells=cells)

@@ -32,6 +32,20 @@ REMEMBERED = 65_536  # filters, and events
 Record = Mapping[Path, Any]
 
 
+@dataclass
+class ExactChecks:
+    """How often an event was checked against a filter exactly, and how often it did not match: a false positive."""
+
+    made: int = 0
+    rejected: int = 0
+
+    def noted(self, found: bool) -> bool:
+        """Counts a check, and returns what it found."""
+        self.made += 1
+        self.rejected += not found
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class ReadFilter:
     """A filter, read: its tree, and the boxes whose union it is."""
@@ -39,9 +53,10 @@ class ReadFilter:
     text: str
     tree: Expression
     boxes: tuple[Box, ...]
+    checks: ExactChecks
 
     def holds(self, record: Record) -> bool:
-        return holds(self.tree, record)
+        return self.checks.noted(holds(self.tree, record))
 
 
 class Content:
@@ -50,6 +65,7 @@ class Content:
     def __init__(self, domain: Domain, statistics: Statistics | None = None) -> None:
         self.domain = domain
         self._statistics = statistics
+        self.checks = ExactChecks()
         self.interest = lru_cache(REMEMBERED)(self._interest)
         self._record_of = lru_cache(REMEMBERED)(self._record)
 
@@ -63,7 +79,7 @@ class Content:
 
     def _interest(self, text: str) -> ReadFilter:
         tree = parse_filter(text, self.domain)
-        return ReadFilter(text, tree, normalise(tree).boxes)
+        return ReadFilter(text, tree, normalise(tree).boxes, self.checks)
 
     def _record(self, body: str) -> Record:
         events = parse_events(body)

@@ -115,6 +115,11 @@ class Detector:
         mean = self._sum / self._beats
         return (now_ms - max(self._last_ms, self._spoke_ms)) / (mean * log(10))  # −log10 of e^(−t/mean)
 
+    def is_late(self, now_ms: int, limit: float) -> bool:
+        """Returns whether φ · ln 10 is above a limit: every node asks it of every other in every period."""
+        most, beats = limit * self._sum, self._beats
+        return (now_ms - self._last_ms) * beats > most and (now_ms - self._spoke_ms) * beats > most
+
 
 class GossipNode(Dispatching):
     """A node that knows all others. What they share besides is a subclass's table."""
@@ -210,10 +215,17 @@ class GossipNode(Dispatching):
         if not same:
             return [Send(sender, self._syn())] if message.answer else []
         effects: Effects = [Send(sender, self._beat(answer=False))] if message.answer else []
-        members = self.members
+        members, detectors = self.members, self._detectors
         for id, version in zip(ids, message.versions, strict=True):
-            if version > members[id].version:
-                effects += self._learn(members[id]._replace(version=version), now_ms)
+            known = members[id]
+            if version <= known.version:
+                continue
+            news = GossipMember(id, known.generation, version, known.gone, known.about)
+            if known.gone or id not in detectors or id in self.convicts:
+                effects += self._learn(news, now_ms)
+            else:  # most of them, most of the time: in large networks nodes do little else
+                members[id] = news
+                detectors[id].heard(now_ms, version - known.version)
         return effects
 
     def _syn(self) -> Syn:
@@ -301,9 +313,11 @@ class GossipNode(Dispatching):
         return [*effects, *self._convict(now_ms)]
 
     def _convict(self, now_ms: int) -> Effects:
+        limit = self.gossip.convict_phi * log(10)
+        late = {id for id, detector in self._detectors.items() if detector.is_late(now_ms, limit)}
         effects: Effects = []
-        for id in self.others():
-            if id in self._detectors and self._detectors[id].phi(now_ms) > self.gossip.convict_phi:
+        for id in self.others() if late else ():
+            if id in late:
                 self.convicts[id] = self.members[id].age
                 effects += self.parted(id, now_ms)
         return effects

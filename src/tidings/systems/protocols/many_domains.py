@@ -7,12 +7,15 @@ the matchers for an application, which BlueDove leaves to the future.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import NamedTuple
 
 from tidings.errors import DomainError, SubscriptionError, TidingsError, did_you_mean
 from tidings.model.domain import Domain, dump_domains
+from tidings.model.event import EventBatch
+from tidings.systems.interface import view_to_dict
 from tidings.systems.overlay import NamedOverlay, PublicationLog, Start, overlays
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
@@ -31,6 +34,8 @@ from tidings.systems.protocols.effects import (
 from tidings.systems.protocols.link import split_address
 from tidings.systems.protocols.message_codec import Codec, MessageError, parts_of
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
+from tidings.systems.statistics import sampled_statistics
+from tidings.systems.view_notes import ViewNotes, notes_of
 
 
 class InDomain(NamedTuple):
@@ -43,11 +48,14 @@ class InDomain(NamedTuple):
 class DomainsNode:
     """A node for each domain, driven as one. It is ready when all of them are."""
 
-    def __init__(self, nodes: Mapping[str, PubSubNode], networks: Mapping[str, str]) -> None:
+    def __init__(
+        self, nodes: Mapping[str, PubSubNode], networks: Mapping[str, str], notes: Iterable[ViewNotes] = ()
+    ) -> None:
         assert nodes.keys() == networks.keys(), "a domain is a network"
         assert len({node.id for node in nodes.values()}) == 1, "a node has one id"
         self._nodes = dict(nodes)
         self.networks = dict(networks)
+        self.notes = tuple(notes)  # on the Views that the nodes place by
         self._domains = {network: domain for domain, network in networks.items()}
         self._waiting = set(nodes)
         self._domain_of: dict[str, str] = {}  # subscription → domain
@@ -160,11 +168,14 @@ def node_of(
     *,
     queued: bool = False,
     clock: Callable[[], float] | None = None,
+    samples: Mapping[str, EventBatch] | None = None,
 ) -> DomainsNode:
     """Returns a node of a system that serves these domains, with a log of what it publishes in each.
 
-    Nodes of one network must place alike: so a network is named by its system, the settings that all nodes share, and
-    the declaration, and a node that was given others is in another network.
+    It places by what the domains declare, or by samples of their events, by the domain's name.
+
+    Nodes of one network must place alike: so a network is named by its system, the settings that all nodes share, the
+    declaration, and the View, and a node that was given others is in another network.
     """
     if queued and "queue" not in named.system.abilities:
         able = ", ".join(name for name, one in overlays().items() if "queue" in one.system.abilities)
@@ -174,13 +185,19 @@ def node_of(
     overlay = named.overlay
     settings = named.settings(node_id=_id_at, **({"queued": True} if queued else {}))
     shared = "".join(f" {one.name}={one.written(settings)}" for one in named.system.settings if one.shared)
-    nodes, networks = {}, {}
+    nodes, networks, notes = {}, {}, []
     for domain in domains:
-        ground = overlay.ground(Content(domain), settings)
+        sample = (samples or {}).get(domain.name)
+        content = Content(domain, None if sample is None else sampled_statistics(sample))
+        ground = overlay.ground(content, settings)
+        placed = ""
+        if named.system.needs == "records":  # documents are placed by their paths, of which nothing is declared
+            notes.append(notes_of(ground.view, content.statistics))
+            placed = json.dumps(view_to_dict(ground.view))
         nodes[domain.name] = overlay.make(overlay.node, Start(id, random, ground, settings, log(domain), clock))
-        digest = hashed(f"{named.system.name}{shared} {dump_domains([domain])}", 32)
+        digest = hashed(f"{named.system.name}{shared} {dump_domains([domain])} {placed}", 32)
         networks[domain.name] = f"{domain.name}-{digest:08x}"
-    return DomainsNode(nodes, networks)
+    return DomainsNode(nodes, networks, notes)
 
 
 def _id_at(address: str) -> Id:

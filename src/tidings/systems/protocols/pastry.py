@@ -204,10 +204,13 @@ class PastryNode(Dispatching):
         self._lost.pop(id, None)
         if id == self._id:
             return
+        is_new, before = id not in self._heard, self.table.get(self._slot(id))
         self._heard[id] = took_ms
         self._offer(id)
-        self._choose_leaves()
-        self._trim()
+        if is_new:  # of those that are known already, the closest stay the same
+            self._choose_leaves()
+        if is_new or before != self.table.get(self._slot(id)):
+            self._trim()
 
     def _offer(self, id: Id) -> None:
         """The routing table keeps the node that replies soonest."""

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tidings.errors import EventError
+from tidings.systems.protocols.content import ExactChecks
 from tidings.systems.protocols.effects import Event, Id
 from tidings.systems.protocols.ring_ids import hashed
 from tidings.systems.sonnet.document_header import Header, QueryTable, header_of, query_table
@@ -139,6 +140,7 @@ class Paths:
     def __init__(self, view: View | None = None) -> None:
         self.view = view if view is not None else network_view()
         self.variant: Ordering = self.view.ordering
+        self.checks = ExactChecks()
         self.query = lru_cache(REMEMBERED)(parse_path)
         self.lineage = lru_cache(REMEMBERED)(self._lineage)
         self._document = lru_cache(REMEMBERED)(self._read)
@@ -151,7 +153,7 @@ class Paths:
 
     def holds(self, text: str, event: Event) -> bool:
         """The exact filter, on the upper layer of a node (section 2)."""
-        return self._document(event.body).holds(self.query(text))
+        return self.checks.noted(self._document(event.body).holds(self.query(text)))
 
     def document(self, event: Event) -> Document:
         """The event, read; raises EventError where it is no document."""
