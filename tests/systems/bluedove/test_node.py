@@ -393,7 +393,9 @@ def simulated(settings: Given, **sizes: Any) -> RunOutcome:
     return play(Scenario("bluedove", settings=settings, **sizes))
 
 
-@pytest.mark.parametrize("settings", [(("dimensions", "1"),), (("replicated", "on"),)], ids=["p2p", "full replication"])
+@pytest.mark.parametrize(
+    "settings", [(("dimensions", "1"),), (("full_replication", "on"),)], ids=["p2p", "full replication"]
+)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_papers_baselines_deliver_the_same_while_nodes_come_and_go(settings: Given, seed: int) -> None:
     outcome = simulated(settings, seed=seed, churn=0.8)
@@ -402,7 +404,7 @@ def test_the_papers_baselines_deliver_the_same_while_nodes_come_and_go(settings:
 
 
 def test_with_full_replication_every_matcher_has_everything_and_any_gets_an_event() -> None:
-    run = Run(Scenario("bluedove", settings=(("replicated", "on"),), churn=0.0, repair_ms=1_000, events=40))
+    run = Run(Scenario("bluedove", settings=(("full_replication", "on"),), churn=0.0, repair_ms=1_000, events=40))
     assert run.play().violation is None
     nodes = [node for node in run.world.nodes.values() if isinstance(node, BlueDoveNode)]
     assert all(len(node.sets) == 1 and len(node.sets[0]) == 8 for node in nodes)

@@ -36,7 +36,9 @@ SYSTEM = System(
         Setting(
             "dimensions", "integer", "dimensions", "attributes that are dimensions; 1 is P2P", least=1, shared=True
         ),
-        Setting("replicated", "switch", "replicated", "every matcher holds every subscription", shared=True),
+        Setting(
+            "full_replication", "switch", "full_replication", "every matcher holds every subscription", shared=True
+        ),
         Setting("service_ms", "number", "matcher.service_ms.fixed_ms", "time that matching an event takes"),
         Setting(
             "service_ms_each", "number", "matcher.service_ms.each_ms", "and more of it for each subscription compared"

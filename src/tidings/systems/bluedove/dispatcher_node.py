@@ -42,7 +42,7 @@ class BlueDoveSettings(NamedTuple):
     policy: Policy = "adaptive"
     role: Literal["dispatcher", "matcher", "both"] = "both"
     dimensions: int = DIMENSIONS_MAX  # at most; 1 is how peer-to-peer systems have it (section IV-B)
-    replicated: bool = False  # every matcher holds every subscription
+    full_replication: bool = False  # every matcher holds every subscription
     log: bool = True  # False: what a dispatcher has published is gone with it
     retry_ms: int = 1_000
     patience_ms: int = 3_000  # until an event that a matcher has not done is sent to another

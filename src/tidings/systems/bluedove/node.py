@@ -292,7 +292,7 @@ class BlueDoveNode(DispatcherNode):
 
 
 def _ground(content: Content, settings: BlueDoveSettings) -> Dimensions:
-    if settings.replicated:
+    if settings.full_replication:
         return HashedLine(content)
     statistics = content.statistics
     able = [path for path in statistics.paths if content.domain.leaves[path].name not in ("string", "boolean")]

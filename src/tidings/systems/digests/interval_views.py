@@ -84,7 +84,7 @@ class IntervalViews(FixedViews):
 
     def __init__(self, view: View, content: Content, bits: int) -> None:
         super().__init__(ViewKeys(view, content, bits, 0), content.domain.name)
-        self._view = view
+        self.view = view
         self._bits = bits
         self._paths = tuple(path for path, division in view.divisions.items() if division.edges is not None)
         self.first = IntervalView(0, 0, tuple(map(self._edges_of, self._paths)))
@@ -92,7 +92,7 @@ class IntervalViews(FixedViews):
         self._sampled_of = lru_cache(REMEMBERED)(self._sampled)
 
     def _edges_of(self, path: Path) -> IntervalEdges:
-        edges = self._view.divisions[path].edges
+        edges = self.view.divisions[path].edges
         assert edges is not None
         return IntervalEdges(path_text(path), tuple(edges.tolist()))
 
@@ -100,11 +100,11 @@ class IntervalViews(FixedViews):
         return self._keys_of(view)
 
     def _made(self, view: IntervalView) -> GroupKeys:
-        divisions = dict(self._view.divisions)
+        divisions = dict(self.view.divisions)
         for name, edges in view.divisions if view != self.first else ():
             shares = np.full(len(edges) + 2, 1 / (len(edges) + 1))  # by their making
             divisions[parse_path(name)] = LineDivision(edges=np.array(edges, np.int64), shares=shares)
-        made = replace(self._view, divisions=divisions, epoch=view.epoch)
+        made = replace(self.view, divisions=divisions, epoch=view.epoch)
         return ViewKeys(made, self.content, self._bits, view.proposer)
 
     def is_possible(self, view: IntervalView) -> bool:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tidings.errors import DomainError, SubscriptionError, TidingsError, did_you_mean
 from tidings.model.domain import Domain, dump_domains
 from tidings.model.event import EventBatch
-from tidings.systems.interface import view_to_dict
+from tidings.systems.interface import View, view_to_dict
 from tidings.systems.overlay import NamedOverlay, PublicationLog, Start, overlays
 from tidings.systems.protocols.content import Content
 from tidings.systems.protocols.effects import (
@@ -36,6 +36,13 @@ from tidings.systems.protocols.message_codec import Codec, MessageError, parts_o
 from tidings.systems.protocols.ring_ids import ADDRESS_BITS, hashed
 from tidings.systems.statistics import sampled_statistics
 from tidings.systems.view_notes import ViewNotes, notes_of
+
+
+@runtime_checkable
+class HasView(Protocol):
+    """The ground of a system whose nodes place by a View."""
+
+    view: View
 
 
 class InDomain(NamedTuple):
@@ -191,7 +198,8 @@ def node_of(
         content = Content(domain, None if sample is None else sampled_statistics(sample))
         ground = overlay.ground(content, settings)
         placed = ""
-        if named.system.needs == "records":  # documents are placed by their paths, of which nothing is declared
+        # Documents are placed by their paths, of which nothing is declared.
+        if named.system.needs == "records" and isinstance(ground, HasView):
             notes.append(notes_of(ground.view, content.statistics))
             placed = json.dumps(view_to_dict(ground.view))
         nodes[domain.name] = overlay.make(overlay.node, Start(id, random, ground, settings, log(domain), clock))

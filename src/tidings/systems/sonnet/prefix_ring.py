@@ -152,9 +152,11 @@ class RingMember(ChordNode):
     def _on_state(self, sender: Id, message: State, now_ms: int) -> Effects:
         if message.predecessor == self._id and self.is_member and sender == self.successors[0]:
             self._known_after, self._in_doubt = True, False
-        if message.why == "adopt" and self.is_alone and self._id in message.successors[:-1]:
+        following = (
+            message.successors[message.successors.index(self._id) + 1 :] if self._id in message.successors else ()
+        )
+        if message.why == "adopt" and self.is_alone and self.is_member and following and following[0] != self._id:
             # All that were known to follow have gone at once; the node before this one knows others that do.
-            following = message.successors[message.successors.index(self._id) + 1 :]
             self._adopt(following[0], following[1:])
             return self._ask_successor()
         if message.why == "adopt" and self._would_pass_over(sender, message):
