@@ -53,10 +53,10 @@ def _played(plan: Scenario) -> tuple[dict[str, str], dict[str, Any], set[tuple[s
     assert outcome.violation is None, outcome.plan.command
     filters = {
         name: known.text
-        for name, known in run.interested.items()
+        for name, known in run.judge.interested.items()
         if known.until_ms is None and known.node in run.world.nodes
     }
-    probes = {id: json.loads(body) for id, (_, body, probe, _) in run.published.items() if probe}
+    probes = {id: json.loads(one.body) for id, one in run.judge.published.items() if one.is_probe}
     return filters, probes, {(d.event, d.subscription) for d in run.world.deliveries if d.event in probes}
 
 
