@@ -242,5 +242,16 @@ def test_a_domain_may_name_its_placement(gateway: Gateway) -> None:
     refused = answer_to(gateway, {**STOCKS, "placement": "bluedove"}, "toomany")
     assert (refused.status_code, refused.json()["limit"], refused.json()["value"]) == (429, "placements", 4)
     assert put(gateway, {**STOCKS, "placement": "chord"}) == 200  # it has one already
+    assert named_placements(gateway) == 4
     assert answer_to(gateway, STOCKS).json()["placement"] == "auto"
+    assert named_placements(gateway) == 3
     assert put(gateway, {**STOCKS, "placement": "bluedove"}, "toomany") == 201
+    gateway.restart()
+    assert named_placements(gateway) == 4
+    assert gateway.client.delete("/v1/domains/toomany").status_code == 204
+    assert named_placements(gateway) == 3
+
+
+def named_placements(gateway: Gateway) -> int:
+    used: int = gateway.client.get("/v1/health").json()["quotas"]["placements"]["used"]
+    return used

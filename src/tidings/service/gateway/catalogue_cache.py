@@ -137,9 +137,11 @@ class KnownDomains:
                 self._appending[tenant, name] += 1
                 return found
 
-    def removed(self, tenant: str, name: str) -> None:
-        self._use.give(tenant, "domains")
-        self.forget(tenant, name)
+    def removed(self, row: DomainRow) -> None:
+        self._use.give(row.tenant, "domains")
+        if row.placement is not None:
+            self._use.give(row.tenant, "placements")
+        self.forget(row.tenant, row.name)
 
     def _infer(self, tenant: str, name: str, events: Sequence[dict[str, Any]]) -> KnownDomain:
         try:

@@ -78,15 +78,18 @@ class DomainChanges:
     ) -> DomainRow:
         revision = 0 if before is None else before.revision
         put = partial(self._catalogue.put_domain, inferred=False, placement=placement, at_revision=revision)
-        if placement is not None and (before is None or before.placement is None):
-            owned = sum(one.placement is not None for one in await self._storing.run(self._catalogue.domains, tenant))
-            self._use.note(tenant, "placements", owned)
-            self._use.expect_below(tenant, "placements")
+        had_placement = before is not None and before.placement is not None
         try:
-            with self._use.made(tenant, "domains") if before is None else nullcontext():
-                return await self._storing.run(put, tenant, described.name, described.to_json())
+            with (
+                self._use.made(tenant, "domains") if before is None else nullcontext(),
+                self._use.made(tenant, "placements") if placement is not None and not had_placement else nullcontext(),
+            ):
+                row = await self._storing.run(put, tenant, described.name, described.to_json())
         finally:
             self._domains.forget(tenant, described.name)
+        if placement is None and had_placement:
+            self._use.give(tenant, "placements")
+        return row
 
     def _check(self, row: DomainRow, described: Domain, before: _Checked | None) -> _Checked:
         """Refuses a definition that a filter cannot be matched with, or that a waiting event does not fit."""

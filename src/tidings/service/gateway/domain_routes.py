@@ -58,10 +58,10 @@ async def put(request: Request, domain: str) -> Response:
 )
 async def deleted(request: Request, domain: str) -> Response:
     context, tenant = await caller(request)
-    gone = bool(NAME.fullmatch(domain)) and await context.ask(context.catalogue.delete_domain, tenant, domain)
-    if not gone:
+    gone = await context.ask(context.catalogue.delete_domain, tenant, domain) if NAME.fullmatch(domain) else None
+    if gone is None:
         raise missing("domain", domain)
-    context.domains.removed(tenant, domain)
+    context.domains.removed(gone)
     context.mailboxes.forget(domain_key(tenant, domain))
     context.lag.forget(domain_key(tenant, domain))
     return Response(status_code=204)

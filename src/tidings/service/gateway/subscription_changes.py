@@ -309,8 +309,9 @@ class SubscriptionUpkeep:
     async def start(self) -> None:
         """Finishes what a crash has left half done, counts what tenants have, and starts the upkeep."""
         await self._threads.run(self._finish)
-        for tenant, count in (await self._threads.run(self._catalogue.domains_by_tenant)).items():
+        for tenant, (count, named) in (await self._threads.run(self._catalogue.domains_by_tenant)).items():
             self._use.note(tenant, "domains", count)
+            self._use.note(tenant, "placements", named)
         for tenant, (count, cost) in (await self._threads.run(self._catalogue.subscriptions_by_tenant)).items():
             self._use.note(tenant, "subscriptions", count)
             self._use.note(tenant, "filter_cost", cost)

@@ -98,19 +98,21 @@ class CatalogueDomains:
             rows = [DomainRow(**row) for row in connection.execute(wanted).mappings()]
         return sorted(rows, key=lambda row: (row.tenant, row.name))  # databases differ in how they order texts
 
-    def domains_by_tenant(self) -> dict[str, int]:
-        """Returns how many domains each tenant has."""
-        wanted = sa.select(domains.c.tenant, sa.func.count()).group_by(domains.c.tenant)
+    def domains_by_tenant(self) -> dict[str, tuple[int, int]]:
+        """Returns how many domains each tenant has, and how many of them name a placement."""
+        counts = sa.func.count(), sa.func.count(domains.c.placement)
+        wanted = sa.select(domains.c.tenant, *counts).group_by(domains.c.tenant)
         with self._database.reading(ALL_TENANTS) as connection:
-            return {str(tenant): int(count) for tenant, count in connection.execute(wanted)}
+            return {str(tenant): (int(count), int(named)) for tenant, count, named in connection.execute(wanted)}
 
-    def delete_domain(self, tenant: str, name: str) -> bool:
-        """Remove a domain that has no subscriptions; returns whether it existed."""
+    def delete_domain(self, tenant: str, name: str) -> DomainRow | None:
+        """Remove a domain that has no subscriptions; returns it as it was, None if there is none."""
         if not can_be_kept(tenant, name):
-            return False
+            return None
         with self._database.writing(tenant) as connection:
-            if connection.execute(_find, {"tenant_": tenant, "name_": name}).first() is None:
-                return False
+            found = _row(connection.execute(_find, {"tenant_": tenant, "name_": name}).mappings().first())
+            if found is None:
+                return None
             of_domain = (subscriptions.c.tenant == tenant) & (subscriptions.c.domain == name)
             live = sa.select(sa.func.count()).where(of_domain, subscriptions.c.deleted.is_(None))
             count = connection.execute(live).scalar_one()
@@ -120,7 +122,7 @@ class CatalogueDomains:
             connection.execute(sa.delete(filters).where(filters.c.tenant == tenant, filters.c.domain == name))
             connection.execute(sa.delete(subscriptions).where(of_domain))
             connection.execute(sa.delete(domains).where(domains.c.tenant == tenant, domains.c.name == name))
-        return True
+        return found
 
 
 def check_name(kind: str, name: str) -> None:
