@@ -30,7 +30,7 @@ def place_of(listen: str, advertise: str | None, *, has_secret: bool) -> Place:
     hosts, port = _resolved(listen)
     if not has_secret and not all(ip_address(each).is_loopback for each in hosts):
         raise TidingsError(
-            f"--listen {listen}: a node without a secret would believe whoever connects to it, so that it listens on "
+            f"--listen {listen}: a node without a secret would trust everybody who connects, so that it listens on "
             f"loopback only (127.0.0.1); give every node the same --secret-file to listen elsewhere; {HOW_TO_MAKE}"
         )
     told, told_port = host, 0

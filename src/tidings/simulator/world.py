@@ -276,5 +276,5 @@ class World:
 
 
 def _sets_again(effects: Effects, tag: Tag) -> bool:
-    """Whether a timer sets itself again: what comes of it is upkeep, whoever first caused it."""
+    """Whether a timer sets itself again: what it causes is upkeep, whichever node set it first."""
     return any(type(effect) is SetTimer and effect.tag == tag for effect in effects)

@@ -5,7 +5,7 @@
     E   the events of a window, of which those count that a publisher dropped: no cluster contained them
 
 Each node publishes its part as a summary, and gossips those of others; the summary of a node that is gone is replaced
-by an empty one by whoever finds out.
+by an empty one by the node that finds out.
 """
 
 from __future__ import annotations

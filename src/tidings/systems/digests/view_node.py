@@ -8,7 +8,7 @@ in the same order, node by node:
     settle     later, when everybody has heard of it and registered: route events by it
     drop       later, when nobody routes by the View before: leave the groups of that
 
-A newcomer is handed the Views that are in use, with their ages, by a node that is there. Whoever missed the news is
+A newcomer is handed the Views that are in use, with their ages, by a node that is there. A node that missed the news is
 told by the root, which all ask now and then. Of two Views with one epoch, that of the higher id counts.
 """
 

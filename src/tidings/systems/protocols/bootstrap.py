@@ -6,13 +6,16 @@ asks again by a timer of its own (`ask_again`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from random import Random
 
 from tidings.systems.protocols.effects import Effects, Id, Message, Ready, Send, Tag
 from tidings.systems.protocols.scribe import ScribeNode, ScribeSettings
 
 
-class BootstrappedNode(ScribeNode):
+class BootstrappedNode(ScribeNode, ABC):
+    """A node of Scribe that asks before it is ready."""
+
     def __init__(self, id: Id, random: Random, settings: ScribeSettings = ScribeSettings()) -> None:  # noqa: B008
         super().__init__(id, random, settings)
         self._informed = False
@@ -28,9 +31,9 @@ class BootstrappedNode(ScribeNode):
     def on_timer(self, tag: Tag, now_ms: int) -> Effects:
         return self._hold_ready(super().on_timer(tag, now_ms))
 
+    @abstractmethod
     def question(self) -> Message:
         """Returns the message that asks a bootstrap node."""
-        raise NotImplementedError
 
     def _hold_ready(self, effects: Effects) -> Effects:
         """A node that does not know what all know can neither subscribe nor publish."""

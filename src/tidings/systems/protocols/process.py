@@ -3,7 +3,7 @@
 A frame is its length in four bytes and then JSON: {"from": id, "book": {id: address}, "message": {…}}. A node's id is a
 hash of its address, which nobody can turn back: so a message that names nodes says in its `book` where
 they are, the sender always among them. Nodes that share a secret prove to each other who they are, and encrypt what
-they send (`network_secret`); those that have none trust whoever can connect to them. But nothing that is received is
+they send (`network_secret`); those that have none trust all who can connect to them. But nothing that is received is
 believed to be what it should be:
 
     a frame        is bounded, and has to come within FRAME_S; another one ends its connection

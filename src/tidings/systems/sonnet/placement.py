@@ -14,7 +14,7 @@ the greedy rule of Stanton and Kliot, "Streaming graph partitioning for large di
 so few classes that a document visits `visits_max` on average, and each is held by as many partitions as its share of
 the work is of all: a document goes to one of them, by its hash, as a packet goes to any 0-node (section 3.3.1). With a
 partition for each class it would visit nearly all where most subscriptions match it, and no other division could help:
-whoever matches half of the subscriptions needs half of the partitions, if each subscription is held once.
+a document that matches half of the subscriptions needs half of the partitions, if each subscription is held once.
 
 channels   one for the groups, and the catch-all's. A document has many keys in the first, a subscription one in each
            partition that holds its class

@@ -323,13 +323,13 @@ class VirtualNode(RowKeeper):
         return effects if self.lineage.is_zero else [*effects, *self.cast(packet, now_ms, number)]
 
     def _place_again(self, now_ms: int) -> Effects:
-        """Try again what found nobody in its group: whoever hangs below it puts a placeholder there."""
+        """Try again what found nobody in its group: a node that hangs below it puts a placeholder there."""
         due, self._unplaced = self._unplaced, []
         effects: Effects = []
         for at_ms, group, packet in due:
             row = self.down.get(group)
             if row is None or now_ms >= row.seen_ms + COMPLETE_PERIODS * self.options.register_ms:
-                self.down.pop(group, None)  # nobody has come: whoever told of it did so from memory
+                self.down.pop(group, None)  # nobody has come: the node that told of it did so from memory
                 effects += self._done(packet.number, 1, now_ms)
             elif at_ms <= now_ms:
                 effects += self._send_to(group, row, packet, now_ms)
