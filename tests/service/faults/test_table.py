@@ -24,3 +24,9 @@ def test_every_fault_was_tried_and_broke_no_promise() -> None:
 def test_the_attacks_in_the_manual_are_those_of_the_result_file() -> None:
     shown = attacks.BEGIN + attacks.document() + attacks.END
     assert shown in attacks.MANUAL.read_text(), "run them: python -m tests.service.faults.attacks"
+
+
+def test_every_attack_was_tried_and_failed_nowhere() -> None:
+    rows = json.loads((RESULTS / "attacks.json").read_text())["rows"]
+    assert {row["attack"] for row in rows} == {attack.name for attack in attacks.ATTACKS}
+    assert [row["attack"] for row in rows if row["failed"] or not row["cases"]] == []
