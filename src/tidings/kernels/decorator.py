@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numba
+from llvmlite.binding import get_host_cpu_name
 from numba.core import config, event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
@@ -85,6 +86,27 @@ def _sources() -> str:
     return repr([(name, found.st_mtime_ns, found.st_size) for name, found in stats])
 
 
+def were_compiled() -> bool:
+    """Whether somebody said so of these kernels, on this kind of processor, since they changed."""
+    return _compiled_mark().exists()
+
+
+def say_compiled() -> None:
+    """Say that what is usually matched has been matched once here; if no file can be written, nobody is told."""
+    with contextlib.suppress(OSError):
+        _compiled_mark().parent.mkdir(parents=True, exist_ok=True)
+        _compiled_mark().touch()
+
+
+def _compiled_mark() -> Path:
+    depends_on = repr((numba.__version__, get_host_cpu_name(), _sources()))
+    return _folder() / f"tidings-compiled-{hashlib.sha256(depends_on.encode()).hexdigest()[:16]}"
+
+
+def _folder() -> Path:
+    return Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__")
+
+
 SAID_FOR_SECONDS = 600.0  # by one process for the others
 _MARK = "tidings-compiles"
 
@@ -131,4 +153,4 @@ def _is_stale(mark: Path) -> bool:
     return True
 
 
-event.register("numba:compile", Notice(Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__")))
+event.register("numba:compile", Notice(_folder()))

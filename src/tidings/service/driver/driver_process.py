@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings import pipeline
 from tidings.errors import TidingsError
+from tidings.kernels.decorator import were_compiled
 from tidings.pipeline.build.placement_choice import checked_name
 from tidings.pipeline.runtime.spark_session import STREAMING
 from tidings.service.data.data_directory import CATALOGUE, DataDirectory, replace_json
@@ -34,6 +35,7 @@ from tidings.service.driver.domain_adaptation import EVERY_SECONDS, Adapting
 from tidings.service.driver.gateway_jobs import Jobs
 from tidings.service.driver.stream_assignment import Sharing, Streams
 from tidings.service.driver.stream_thread import DriverContext
+from tidings.service.driver.warm_up import match_every_kind, match_numbers
 from tidings.store.catalogue import Catalogue, CatalogueError
 from tidings.systems.interface import AUTO
 
@@ -149,12 +151,19 @@ class Driver:
                     return
 
     def _warm_up(self, spark: SparkSession, catalogue: Catalogue) -> None:
-        """Warm up unless a stream does: events that wait since a crash must not wait for this too."""
+        """Warm up unless a stream does: events that wait since a crash must not wait for this too.
+
+        After an installation, kernels are compiled whatever streams do: else the first who publishes XML, say, would
+        hold up all who share a stream with them.
+        """
         with contextlib.suppress(CatalogueError):
+            if not were_compiled():
+                match_every_kind(spark)
+                return
             if catalogue.domains():
                 self._stopped.wait(IDLE_SECONDS)
             if not self._stopped.is_set() and not (self._streams is not None and self._streams.have_matched):
-                _warm_up(spark)
+                match_numbers(spark)
 
     def _write_status(self) -> None:
         status = {"pid": os.getpid(), "started": self._started, "time": time.time(), "state": self._state}
@@ -183,16 +192,6 @@ def _why_spark_stopped(spark: SparkSession) -> str | None:
         return "its context was stopped" if jvm.sc().isStopped() else None
     except Exception as error:  # py4j raises many kinds if the JVM does not respond
         return f"its JVM does not respond: {error}"
-
-
-def _warm_up(spark: SparkSession) -> None:
-    """Start Python workers and load kernels, so that the first event need not wait for them."""
-    try:
-        events = spark.range(0, 2_000, numPartitions=2).toDF("n")
-        filters = spark.createDataFrame([(1, "n > 5"), (2, "n BETWEEN 3 AND 7 OR n = 9")], "id bigint, filter string")
-        pipeline.match(events, filters, output="counts").collect()
-    except Exception as error:  # the streams report what is wrong, if anything is
-        _log.debug("cannot warm up: %s", error)
 
 
 def main(arguments: list[str] | None = None) -> int:
