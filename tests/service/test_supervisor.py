@@ -248,3 +248,19 @@ def test_a_stream_that_stops_running_is_printed_and_so_is_its_return(
         monkeypatch.setattr(driver_lag, "OPENING_SECONDS", 0.0)
         monkeypatch.setattr(module, "DOMAINS_SECONDS", 0.0)
         until(lambda: "degraded: ada.forgotten: the driver has no stream for it" in caplog.text)
+
+
+def test_a_driver_that_hangs_is_printed_and_at_last_replaced(
+    plan: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, seconds in (("REPORT_SECONDS", 0.0), ("SILENT_SECONDS", 0.1)):
+        monkeypatch.setattr(module, name, seconds)
+    with running(plan) as supervisor:
+        hung = supervisor.driver.process
+        assert hung is not None
+        os.kill(hung.pid, signal.SIGSTOP)
+        until(lambda: "degraded: driver: it has reported nothing for" in caplog.text)
+        monkeypatch.setattr(module, "HUNG_SECONDS", 0.2)
+        until(lambda: hung.poll() is not None)
+        monkeypatch.setattr(module, "HUNG_SECONDS", 600.0)
+        until(lambda: supervisor.driver.process not in (None, hung))

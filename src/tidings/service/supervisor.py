@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -40,6 +40,8 @@ PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.2, 10.0  # before a child is started again
 HEALTHY_SECONDS = 30.0  # after which a crash counts as a first one
 REPORT_SECONDS = 1.0  # between looks at whether all streams run
 DOMAINS_SECONDS = 10.0  # between looks at which domains there are
+SILENT_SECONDS = 15.0  # after which it is printed that a running driver reports nothing
+HUNG_SECONDS = 600.0  # after which it is killed, and so restarted
 STOP_SECONDS = 30.0  # after which a child that has not ended is killed
 
 _log = logging.getLogger("tidings.service")
@@ -223,6 +225,7 @@ class Supervisor:
         plan = self.plan
         self._reported = 0.0
         self._problems: dict[str, str] = {}  # by domain, or of all, as was last printed
+        self._heard: tuple[Any, float] = (None, time.monotonic())  # when the driver last wrote, and when that was seen
         self._looked = float("-inf")
         self._created: dict[str, float] = {}  # the domains of the catalogue, as was last seen, and when they were made
         environment = plan.environment()
@@ -262,7 +265,14 @@ class Supervisor:
         self._reported = time.monotonic()
         try:
             status = self.plan.data.read_driver_status() or {}
-            problems = problems_of(status, self._domains()) if driver_state(status) == "running" else self._problems
+            silence = self._silence(status)
+            if silence > SILENT_SECONDS:
+                problems = {**self._problems, DRIVER: f"it has reported nothing for {SILENT_SECONDS:g} seconds"}
+            else:
+                problems = problems_of(status, self._domains()) if driver_state(status) == "running" else self._problems
+            if silence > HUNG_SECONDS:
+                _log.error("the driver has reported nothing for %g seconds, and is killed", HUNG_SECONDS)
+                self.driver.sweep()
         except (DataDirectoryError, OSError) as error:
             problems = {**self._problems, DRIVER: f"its status cannot be read: {error}"}
         for key in problems.keys() - self._problems.keys():
@@ -270,6 +280,15 @@ class Supervisor:
         for key in self._problems.keys() - problems.keys():
             _log.warning("%s: %s", key, "all is well again" if key == DRIVER else "its stream is running again")
         self._problems = problems
+
+    def _silence(self, status: Mapping[str, Any]) -> float:
+        """For how many seconds, by no clock that can be set, a running driver has written nothing; 0 if none runs."""
+        process, said = self.driver.process, (status.get("pid"), status.get("time"))
+        if said != self._heard[0]:
+            self._heard = (said, time.monotonic())
+        if process is None or status.get("pid") != process.pid or status.get("state") != "running":
+            return 0.0
+        return time.monotonic() - self._heard[1]
 
     def _domains(self) -> dict[str, float]:
         """The domains of the catalogue, and when each was made; looked up now and then."""

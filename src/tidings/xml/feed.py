@@ -40,7 +40,12 @@ class Item(NamedTuple):
 
 
 class FeedSizeError(EventError):
-    """A feed whose items come to more than is taken."""
+    """A feed whose items come to more than is taken: which limit that is, and its value."""
+
+    def __init__(self, reason: str, limit: str, most: int) -> None:
+        super().__init__(reason)
+        self.limit = limit
+        self.most = most
 
 
 def split_feed(
@@ -53,12 +58,14 @@ def split_feed(
     """
     tags = document.count("<") if isinstance(document, str) else document.count(b"<")
     if tags > MAX_TAGS:
-        raise FeedSizeError(f"the feed has {tags:,} tags, and {MAX_TAGS:,} are the most")
+        raise FeedSizeError(f"the feed has {tags:,} tags, and {MAX_TAGS:,} are the most", "max_feed_tags", MAX_TAGS)
     root = parse_document(document)
     parent, items, names = _parts(root)
     feed = _first_text(parent, names["link"]) or _first_text(parent, names["title"]) or root.tag
     if len(items) > max_items:
-        raise FeedSizeError(f"the feed has {len(items):,} items, and {max_items:,} are the most")
+        raise FeedSizeError(
+            f"the feed has {len(items):,} items, and {max_items:,} are the most", "max_feed_items", max_items
+        )
     split: list[Item] = []
     size = 0
     for item, above, place in _removed(items):
@@ -69,7 +76,9 @@ def split_feed(
         if size > max_bytes:
             raise FeedSizeError(
                 f"the first {len(split) + 1:,} of the feed's {len(items):,} items, each with what the feed says of "
-                f"itself, have more than {max_bytes:,} bytes, which are the most"
+                f"itself, have more than {max_bytes:,} bytes, which are the most",
+                "max_feed_bytes",
+                max_bytes,
             )
         own = _first_text(item, names["id"]) or _first_text(item, names["link"])
         split.append(Item(feed, own or sha256(etree.tostring(item)).hexdigest(), text))

@@ -79,6 +79,33 @@ def test_a_repaired_filter_is_matched_with_what_it_missed(failing: Gateway, filt
     assert [one["position"] for one in failing.pull("bad")["notifications"]] == [first, first + 1, first + 2]
 
 
+def test_a_repair_that_fails_too_loses_nothing(failing: Gateway) -> None:
+    first = failing.end - 4
+    failing.client.patch("/v1/subscriptions/bad", json={"filter": "price > 9"})
+    (job,) = failing.open_jobs()
+    more = failing.publish_many(2)
+    replace_json(failing.data.answer(job.id), {"done": False, "kind": "request", "reason": REASON})
+    until(lambda: failing.client.get("/v1/subscriptions/bad").json()["state"] == "disabled")
+    missed = f"the filter could not be matched: its history cannot be replayed: {REASON}"
+    assert dead_letters(failing, "bad")[:2] == [(first + 1, missed), (first + 2, missed)]
+    assert [at for at, _ in dead_letters(failing, "bad")] == [first + 1, first + 2, first + 3]
+    failing.load_numbers(more[:1], [row_of(failing, "bad").filters[-1].number])  # the stream matches it all the same
+    moved = {"delivery": {"mode": "sse"}}
+    assert failing.client.patch("/v1/subscriptions/bad", json=moved).json()["state"] == "disabled"
+
+    changed = failing.client.patch("/v1/subscriptions/bad", json={"filter": "price > 7"}).json()
+    assert changed["state"] == "replaying"
+    (job,) = failing.open_jobs()
+    assert (job.request["from"], job.request["to"]) == (first + 1, failing.end)
+    number = row_of(failing, "bad").filters[-1].number
+    failing.load_numbers([first + 1, first + 2, *more], [number])
+    replace_json(failing.data.answer(job.id), {"done": True, "matches": 4})
+    until(lambda: failing.client.get("/v1/subscriptions/bad").json()["state"] == "active")
+    failing.client.patch("/v1/subscriptions/bad", json={"delivery": {"mode": "pull"}})
+    pulled = [one["position"] for one in failing.pull("bad")["notifications"]]
+    assert pulled == [first, first + 1, first + 2, *more]  # and none of them twice
+
+
 @pytest.mark.parametrize("said", [{"state": "failed"}, {"state": "isolating"}, {"state": "opening", "since": 0.0}])
 def test_health_is_degraded_with_the_reason_while_a_stream_does_not_run(alone: Gateway, said: dict[str, Any]) -> None:
     alone.describe()

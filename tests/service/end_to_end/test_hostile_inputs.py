@@ -34,6 +34,9 @@ def test_a_hostile_input_has_its_answer_and_changes_nothing(tenant: Any, given: 
         return
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["detail"]
+    if given.status in (408, 413, 429):
+        assert answer.json()["limit"], "the limit is named, and its value"
+        assert answer.json()["value"] > 0
     assert len(answer.content) < 4096, "what is wrong is not repeated at length"
     assert tenant.end == end
     assert tenant.client.get("/v1/subscriptions").json()["subscriptions"] == []

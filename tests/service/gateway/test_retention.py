@@ -317,6 +317,17 @@ def test_a_stalled_stream_holds_the_log_no_longer_than_the_grace_period(
     assert "are not kept any longer" in caplog.text
 
 
+def test_nothing_is_given_up_of_a_stalled_stream_that_holds_little(
+    capped: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    large(capped, 3)
+    for state in ("running", "failed", "failed"):
+        told_by_driver(capped, 0, state=state)
+        assert capped.context.retention.once() == 0
+    assert capped.client.get("/v1/health").json()["log"]["given_up"] == []
+    assert "are not kept any longer" not in caplog.text
+
+
 def test_a_stream_that_has_nothing_to_match_is_waited_for(capped: Gateway) -> None:
     """It does not come further, and what it had told is still to settle: as where its driver was started again."""
     large(capped, 20)

@@ -309,8 +309,9 @@ class World(Run):
         until = now() + 60
         while self._patiently(lambda: self.clients[tenant].subscription(id_)).state != "expired" and now() < until:
             time.sleep(0.2)
-        created = min(one.sent for one in self.writer.records if isinstance(one, Change) and one.subscription == id_)
-        self.subscribers[tenant].saw_expired(id_, created if self.jumped else self.expiries[id_])
+        changes = [one for one in self.writer.records if isinstance(one, Change) and one.subscription == id_]
+        created = max(one.sent for one in changes if one.action == "create")  # tried again where the service was away
+        self.subscribers[tenant].saw_expired(id_, created if self.jumped else max(created, self.expiries[id_]))
 
     # -- readers and receivers ---------------------------------------------------------------------
 

@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 import apsw
 
 from tidings.errors import TidingsError
-from tidings.service.data.data_directory import DataDirectory, DomainFiles, check_format
+from tidings.service.data.data_directory import DataDirectory, DomainFiles, SetAside, check_format
 from tidings.service.data.private_files import too_open
 from tidings.store.catalogue import Catalogue, Extent
 from tidings.store.log.log_errors import LogBusyError
-from tidings.store.log.log_files import EVENTS, WriterLock
+from tidings.store.log.log_files import ACKNOWLEDGED, EVENTS, WriterLock
 from tidings.store.log.log_reader import LogReader
 from tidings.store.log.log_repair import damage
 from tidings.store.log.topic_pages import PLACE
@@ -75,7 +75,9 @@ def check_data(data: DataDirectory, *, catalogue: str | None = None, progress: P
             report.add(open_[0], f"{len(open_)} files, such as this one, can be read by others", remedy)
         # A file before those that it refers to: see above.
         domains = [DomainFiles(path.name, path) for path in sorted(data.domains.iterdir())] if _is(data.domains) else []
-        boxes = {files.key: _mailboxes(files, report, progress) for files in domains if files.mailboxes.exists()}
+        boxes = {files.key: _mailboxes(files, report, progress) for files in domains if _has_mailboxes(files, report)}
+        for files in domains:
+            _aside(files, report)
         shared = _shared(data, report, progress)
         delivered = _deliveries(data, report, progress)
         extent = _catalogue(data, catalogue, report, progress)
@@ -167,6 +169,21 @@ def _one(connection: apsw.Connection, sql: str) -> int:
     return -1 if found[0][0] is None else int(found[0][0])
 
 
+def _has_mailboxes(files: DomainFiles, report: Report) -> bool:
+    """Whether a domain has mailboxes; they are missing if its stream has run without them."""
+    if not files.mailboxes.exists() and files.query.exists():
+        report.add(files.mailboxes, "the mailboxes are missing, and the domain's stream has begun", RESTORE)
+    return files.mailboxes.exists()
+
+
+def _aside(files: DomainFiles, report: Report) -> None:
+    """Check the list of what a stream leaves out: it decides what a repeated batch matches."""
+    try:
+        SetAside.read(files.aside)
+    except (TidingsError, AttributeError, KeyError, TypeError, ValueError) as error:
+        report.add(files.aside, f"what the stream leaves out cannot be read ({error})", RESTORE)
+
+
 def _mailboxes(files: DomainFiles, report: Report, progress: Progress) -> _Refers:
     with _read(files.mailboxes, report, progress) as file:
         if file is None:
@@ -197,6 +214,9 @@ def _shared(data: DataDirectory, report: Report, progress: Progress) -> _Refers:
 
 def _deliveries(data: DataDirectory, report: Report, progress: Progress) -> _Refers:
     if not data.deliveries.exists():
+        if (data.log / EVENTS).exists():
+            missing = "the cursors and dead letters of all subscriptions are missing"
+            report.add(data.deliveries, missing, f"{RESTORE}; without one, all that is kept is delivered again")
         return _Refers()
     with _read(data.deliveries, report, progress) as file:
         if file is None:
@@ -213,7 +233,9 @@ def _deliveries(data: DataDirectory, report: Report, progress: Progress) -> _Ref
 
 def _catalogue(data: DataDirectory, url: str | None, report: Report, progress: Progress) -> Extent | None:
     if url is None and not data.catalogue.exists():
-        report.unchecked.append("the catalogue: it is in PostgreSQL; check it with --catalogue postgresql://…")
+        if data.token.exists() or data.deliveries.exists():
+            remedy = f"if it is in PostgreSQL, give --catalogue postgresql://…; otherwise {RESTORE}"
+            report.add(data.catalogue, "the catalogue is missing", remedy)
         return None
     if url is None:
         with _read(data.catalogue, report, progress) as file:
@@ -238,7 +260,10 @@ def _log(data: DataDirectory, report: Report, progress: Progress) -> int | None:
     """Returns the end of the log; None if it is not known."""
     path = data.log / EVENTS
     if not path.exists():
-        report.unchecked.append(f"the log: {data.log} has none yet")
+        if data.deliveries.exists() or (data.log / ACKNOWLEDGED).exists():
+            report.add(path, "the log is missing", RESTORE)
+        else:
+            report.unchecked.append(f"the log: {data.log} has none yet")
         return None
     in_topic = (data.log / PLACE).exists()
     with _read(path, report, progress) as file:

@@ -320,7 +320,12 @@ class SetAside:
 
     @staticmethod
     def read(path: Path) -> SetAside:
-        form = read_json(path) or {"filters": {}, "events": {}}
+        try:
+            form = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return SetAside()
+        except ValueError as error:
+            raise DataDirectoryError(f"{path} is not JSON: {error}; restore it from a backup") from error
         failed = (FailedFilter(int(text), one["from"], one["reason"]) for text, one in form["filters"].items())
         events = {int(position): reason for position, reason in form["events"].items()}
         return SetAside({one.number: one for one in failed}, events)

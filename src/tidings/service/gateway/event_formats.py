@@ -35,6 +35,7 @@ from tidings.service.gateway.request_bodies import (
     Events,
     Exact,
     event_lines,
+    large_event,
     many_events,
     one_event,
     too_large,
@@ -170,14 +171,15 @@ def xml_events(kind: str, body: bytes, attributes: dict[str, Any] | None, limits
     max_event_bytes = limits.event_bytes
     is_feed = attributes is None and kind in FEEDS
     if not is_feed and len(body) > max_event_bytes:  # before a tree is made of it
-        raise too_large(f"the event has {len(body)} bytes, and at most {max_event_bytes} are taken")
+        raise large_event(len(body), max_event_bytes)
     try:
         if is_feed:
             items = split_feed(body, max_items=limits.events, max_bytes=limits.batch_bytes)
             return _texts([_item(item) for item in items], max_event_bytes)
         record = {ATTRIBUTE: _document_text(body)}
     except FeedSizeError as error:
-        raise too_large(f"{error.reason}; send fewer items at a time, or shorten the feed's own head") from None
+        large = f"{error.reason}; send fewer items at a time, or shorten the feed's own head"
+        raise too_large(large, error.limit, error.most) from None
     except EventError as error:
         raise Problem(400, "event", error.reason) from None
     if attributes is None:
@@ -228,7 +230,7 @@ def _texts(objects: list[dict[str, Any]], max_event_bytes: int) -> Events:
     for row, text in enumerate(texts):
         if (size := len(text.encode())) > max_event_bytes:
             place = row if len(texts) > 1 else None
-            raise too_large(f"the event has {size} bytes, and at most {max_event_bytes} are taken", place)
+            raise large_event(size, max_event_bytes, place)
     return Events(objects, texts)
 
 

@@ -220,8 +220,7 @@ class Mailboxes:
                 found += box.store.positions_of(filter.number, after=after_, limit=limit)
             else:
                 found += box.store.positions_of(filter.number, after=after_, before=end, limit=limit)
-        found.sort()
-        return found[:limit]
+        return sorted(set(found))[:limit]  # a filter that was repaired has matched again what the one before it had
 
     def acknowledge(self, row: SubscriptionRow, position: int) -> None:
         """Acknowledges everything up to a position that is in the mailbox; what is matched later still comes."""
@@ -293,14 +292,12 @@ class Mailboxes:
     def _missed(self, row: SubscriptionRow, after: int) -> Iterator[DeadNotification]:
         """Yields, in order, dead letters of events that were not matched because they or the filter broke matching."""
         key = domain_key_of(row)
-        path = self._data.domains / key / "aside.json"
-        if not path.exists():
-            return
+        aside = SetAside.read(self._data.domains / key / "aside.json")
         found: list[Iterator[tuple[int, str]]] = []
         for start, end, reason in row.missed():
             positions = self._texts.positions(key, max(start, after + 1), end)
             found.append(zip(positions, itertools.repeat(f"the filter could not be matched: {reason}"), strict=False))
-        events = sorted(SetAside.read(path).events.items())
+        events = sorted(aside.events.items())
         valid = ((at, why) for at, why in events if at > after and any(one.valid_at(at) for one in row.filters))
         found.append((at, f"the event could not be matched: {why}") for at, why in valid)
         seen = -1

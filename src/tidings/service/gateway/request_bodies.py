@@ -65,9 +65,9 @@ def object_of(body: bytes) -> dict[str, Any]:
 def one_event(body: bytes, limits: BodyLimits) -> Events:
     """Reads a body that is one event."""
     if (size := len(body.strip(b" \t\r\n"))) > limits.event_bytes:  # before it is parsed
-        raise too_large(f"the event has {size} bytes, and at most {limits.event_bytes} are taken")
+        raise large_event(size, limits.event_bytes)
     text = text_of(body)
-    with _refused():
+    with _refused(limits.event_bytes):
         found = strict_json.read_one(text)
     return _events([(text[found.start : found.end], found.value)], limits, many=False)
 
@@ -95,25 +95,30 @@ def malformed(detail: str, row: int | None = None) -> Problem:
     return Problem(400, "malformed", detail, pointer=_place(row))
 
 
-def too_large(detail: str, row: int | None = None) -> Problem:
-    return Problem(413, "too-large", detail, pointer=_place(row))
+def too_large(detail: str, limit: str, value: int, row: int | None = None) -> Problem:
+    return Problem(413, "too-large", detail, pointer=_place(row), limit=limit, value=value)
 
 
 def too_many_events(limits: BodyLimits) -> Problem:
-    return too_large(f"one request has at most {limits.events:,} events, and this one has more; send fewer at a time")
+    many = f"one request has at most {limits.events:,} events, and this one has more; send fewer at a time"
+    return too_large(many, "max_batch_events", limits.events)
+
+
+def large_event(size: int, most: int, row: int | None = None) -> Problem:
+    return too_large(f"the event has {size} bytes, and at most {most} are taken", "max_event_bytes", most, row)
 
 
 def _events(found: Iterable[tuple[str, Any]], limits: BodyLimits, *, many: bool = True) -> Events:
     events = Events([], [])
     max_bytes = limits.event_bytes
-    with _refused():
+    with _refused(limits.event_bytes):
         for number, (text, value) in enumerate(found):
             row = number if many else None
             if number == limits.events:
                 raise too_many_events(limits)
             # No character has more than four bytes, so only the bytes of long texts are counted.
             if len(text) * 4 > max_bytes and (size := len(text.encode())) > max_bytes:
-                raise too_large(f"the event has {size} bytes, and at most {max_bytes} are taken", row)
+                raise large_event(size, max_bytes, row)
             if not isinstance(value, dict):
                 detail = f"an event is an object, and this is {kind_of(value)}"
                 raise Problem(400, "event", detail, pointer=_place(row))
@@ -123,11 +128,12 @@ def _events(found: Iterable[tuple[str, Any]], limits: BodyLimits, *, many: bool 
 
 
 @contextlib.contextmanager
-def _refused() -> Iterator[None]:
+def _refused(max_event_bytes: int = 0) -> Iterator[None]:
     try:
         yield
     except strict_json.TooLongError as error:
-        raise too_large(f"{error}, and an event has no more bytes; send smaller ones", error.row) from None
+        large = f"{error}, and an event has no more bytes; send smaller ones"
+        raise too_large(large, "max_event_bytes", max_event_bytes, error.row) from None
     except strict_json.MalformedError as error:
         raise malformed(str(error), error.row) from None
 
@@ -366,7 +372,8 @@ def expect_json(request: Request, *others: str) -> None:
 
 
 def _too_large(max_bytes: int) -> Problem:
-    return too_large(f"the body has more than the {max_bytes} bytes that are taken; send less at a time")
+    large = f"the body has more than the {max_bytes} bytes that are taken; send less at a time"
+    return too_large(large, "body_bytes", max_bytes)
 
 
 def _too_slow(size: int, limits: ServiceLimits) -> Problem:

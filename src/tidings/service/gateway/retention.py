@@ -154,7 +154,11 @@ class Retention:
             before = self._reached.get(row.key)
             if isinstance(process, int) and self._lag.domain(row.key).get("state") == "running":
                 reported[row.key] = (process, self._lag.reached(row.key))
-            settled = before[1] if before is not None and row.key in reported and before[0] == process else -1
+            if before is not None and row.key in reported and before[0] == process:
+                settled = before[1]
+            else:  # all that there is; what was removed before it had come so far, it misses
+                reached = self._lag.reached(row.key)
+                settled = self._log.start if reached < 0 else min(reached, self._log.start)
             said = f"the stream of {row.key} has not reported that it has passed it"
             yield Need(settled, said, row.tenant, insists=self._gets_on(row.key, is_running=row.key in reported))
         self._reached = reported

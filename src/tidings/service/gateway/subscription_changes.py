@@ -49,6 +49,7 @@ from tidings.service.gateway.tenant_use import TenantUse
 from tidings.service.gateway.webhook_sending import check_webhook_url, new_secret
 from tidings.service.gateway.webhooks import Webhooks
 from tidings.store.catalogue import Catalogue, FilterRow, JobRow, NewSubscription, SubscriptionChanges, SubscriptionRow
+from tidings.store.catalogue.rows import NOT_REPLAYED
 from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import NotificationsError
 from tidings.store.mailboxes.shared_progress import SharedProgressError
@@ -237,16 +238,20 @@ class Subscribing:
         return changes
 
     def _change(self, row: SubscriptionRow, filter: str, changes: SubscriptionChanges, cost: int) -> SubscriptionRow:
+        if row.not_replayed and not filter:
+            changes.pop("disabled", None)  # another receiver does not mend the filter
+        if filter and (filter != row.filter or row.failed is not None or row.not_replayed):
+            with self._retention.lock:  # what a filter that fails has missed is matched with the new one
+                missed = row.repaired_from
+                replay_from = None if missed is None else max(missed, self._log.start)
+                new = self._catalogue.change_filter(row.tenant, row.id, filter, cost, replay_from=replay_from)
+                self._catalogue.activate(new.number, self._log.end)
+            if row.not_replayed:
+                changes["disabled"] = None
         if changes:
             self._catalogue.update(row.tenant, row.id, **changes)
         if "delivery" in changes:
             self._deliveries.try_now(row.key)  # the new receiver may be reachable
-        if filter and (filter != row.filter or row.failed is not None):
-            with self._retention.lock:  # what a filter that fails has missed is matched with the new one
-                missed = row.filters[-1].failed_from
-                replay_from = None if missed is None else max(missed, self._log.start)
-                new = self._catalogue.change_filter(row.tenant, row.id, filter, cost, replay_from=replay_from)
-                self._catalogue.activate(new.number, self._log.end)
         now = self._catalogue.get(row.tenant, row.id)
         if now is None:
             raise missing("subscription", row.id)
@@ -399,7 +404,7 @@ class SubscriptionUpkeep:
                         path.unlink(missing_ok=True)  # so that the driver tries again
                     continue
                 _logger.error("the history of subscription %s/%s: %s", job.tenant, subscription, reason)
-                self._catalogue.update(job.tenant, subscription, disabled=f"its history cannot be replayed: {reason}")
+                self._catalogue.update(job.tenant, subscription, disabled=f"{NOT_REPLAYED}: {reason}")
             self._note_misfits(job, (answer or {}).pop("misfits", {}))
             self._catalogue.close_job(job.id, answer)
             path.unlink(missing_ok=True)

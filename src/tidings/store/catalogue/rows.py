@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 DELIVERIES = ("pull", "sse", "webhook")
 SELECTIONS = ("document", "nodes")
+NOT_REPLAYED = "its history cannot be replayed"  # how a reason begins for which a subscription is disabled
 STATES = ("pending", "active", "replaying", "suspended", "paused", "failed", "disabled", "expired")
 
 
@@ -140,6 +141,20 @@ class SubscriptionRow:
         """Why the filter in force is not matched; None if it is."""
         return self.filters[-1].failed if self.filters else None
 
+    @property
+    def not_replayed(self) -> bool:
+        """Whether it is disabled because the history of its filter in force could not be matched."""
+        return self.disabled is not None and self.disabled.startswith(NOT_REPLAYED)
+
+    @property
+    def repaired_from(self) -> int | None:
+        """From which position on a new filter is to be matched, so that what this one missed is not lost."""
+        if not self.filters:
+            return None
+        last = self.filters[-1]
+        missed = (last.failed_from, last.deliver_from if self.not_replayed else None)
+        return min((position for position in missed if position is not None), default=None)
+
     def missed(self) -> list[tuple[int, int | None, str]]:
         """Returns positions [start, end) of events that a failing filter was not matched with, and why.
 
@@ -154,7 +169,9 @@ class SubscriptionRow:
                 start = max(row.failed_from, row.deliver_from or 0)
                 if end is None or start < end:
                     found.append((start, end, row.failed))
-        return found
+        if self.not_replayed and self.filters[-1].deliver_from is not None:
+            found.append((self.filters[-1].deliver_from, self.filters[-1].valid_from, str(self.disabled)))
+        return sorted(found)
 
     @property
     def filter_from(self) -> int | None:
