@@ -397,9 +397,10 @@ class EventStream(StreamingResponse):
 
     async def _written(self, send: Send, piece: bytes) -> bool:
         """Whether the socket has taken a piece."""
-        parts = [piece[at : at + BUFFERED_BYTES] for at in range(0, len(piece), BUFFERED_BYTES)]
+        ends = len(piece) + BUFFERED_BYTES  # with an empty part at last: a send waits for what was sent before
         try:
-            for part in (*parts, b""):  # a send waits for what was sent before
+            for at in range(0, ends, BUFFERED_BYTES):
+                part = piece[at : at + BUFFERED_BYTES]
                 async with asyncio.timeout(self._seconds):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except TimeoutError:
