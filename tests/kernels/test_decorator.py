@@ -137,3 +137,18 @@ def test_where_no_file_can_be_written_each_process_says_it(tmp_path: Path, capsy
 
 def test_what_others_compile_is_their_business(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, Notice(tmp_path), "somebody.else") == 0
+
+
+def test_that_kernels_were_compiled_is_forgotten_when_a_source_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_module, "_folder", lambda: tmp_path / "new")
+    assert not kernel_module.were_compiled()
+    kernel_module.say_compiled()
+    assert kernel_module.were_compiled()
+    monkeypatch.setattr(kernel_module, "_sources", lambda: "other sources")
+    assert not kernel_module.were_compiled()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(kernel_module, "_folder", lambda: tmp_path / "file")
+    kernel_module.say_compiled()  # where nothing can be written
+    assert not kernel_module.were_compiled()
