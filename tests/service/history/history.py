@@ -32,6 +32,7 @@ from .records import (
     Publish,
     Record,
     Sample,
+    Unserved,
 )
 
 UNNOTICED_SECONDS = 5.0  # in which a service may still write to a stream that its reader has closed
@@ -159,6 +160,7 @@ class History:
         self.faults: list[Fault] = by_kind[Fault]
         self.clock_behind: list[ClockBehind] = by_kind[ClockBehind]
         self.phases: list[Phase] = by_kind[Phase]
+        self.unserved: list[Unserved] = by_kind[Unserved]
         self.samples: list[Sample] = by_kind[Sample]
         self.limits: list[Limit] = by_kind[Limit]
         self.events = self._events(by_kind[Publish])

@@ -34,6 +34,18 @@ class Publish:
     outcome: Outcome
     position: int | None = None
     reason: str = ""  # of a refusal, in the service's words
+    over: float | None = None  # when an attempt that was not acked had failed
+
+
+@dataclass(frozen=True)
+class Unserved:
+    """A request other than publishing that was not served: refused, failed, or not answered in time."""
+
+    tenant: str
+    what: str  # pull, ack, subscribe, …
+    sent: float
+    over: float
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -170,13 +182,15 @@ class Limit:
 
 
 Record: TypeAlias = (
-    Publish | Change | Delivery | Opened | Ack | Dead | Logged | LogEnds | Fault | ClockBehind | Phase | Sample | Limit
-)
+    Publish | Unserved | Change | Delivery | Opened | Ack | Dead | Logged | LogEnds | Fault | ClockBehind | Phase
+    | Sample | Limit
+)  # fmt: skip
 
 _KINDS: dict[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
         Publish,
+        Unserved,
         Change,
         Delivery,
         Opened,

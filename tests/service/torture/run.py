@@ -21,14 +21,14 @@ from ..faults import damage
 from ..faults.process import Served
 from ..faults.run import LIMITS, KeptWriter, Size
 from ..faults.webhook import Receiver
-from ..faults.workload import ATTRIBUTES, DOMAIN, Publisher, Subscriber, client_of
+from ..faults.workload import ATTRIBUTES, DOMAIN, Customer, Publisher, Subscriber, client_of
 from ..history.checker import Report, Violation, check_files
 from ..history.history import History
 from ..history.invariants import delivery_seconds, percentile
 from ..history.records import Delivery, Fault, Limit, LogEnds, Phase, now
 from . import meaning
 from .motifs import TENANTS, Action
-from .schedule import Schedule, kinds
+from .schedule import WARM_UP_SECONDS, Schedule, kinds
 from .world import RESTART_BOUND, STEADY, Tenant, World
 
 assert meaning.interpreted  # the checker's judge knows filters by their texts
@@ -163,7 +163,9 @@ def _act(world: World, schedule: Schedule) -> None:
     if schedule.alone_seconds:
         alone, beside = start + schedule.alone_seconds, start + schedule.alone_seconds + schedule.beside_seconds
         first = min((fault.began for fault in world.broken if fault.began > start), default=beside)
-        world.writer.write(Phase("alone", STEADY, start, alone), Phase("beside", STEADY, alone, min(beside, first)))
+        world.writer.write(
+            Phase("alone", STEADY, start + WARM_UP_SECONDS, alone), Phase("beside", STEADY, alone, min(beside, first))
+        )
 
 
 def _carry_out(world: World, actions: Sequence[Action]) -> None:
@@ -182,6 +184,8 @@ def _begin(world: World) -> None:
     publisher = Publisher(STEADY, client, world.writer, tenant=STEADY, batch=2, pause_seconds=0.3)
     world.publishers.append(publisher)
     publisher.start()
+    world.customers.append(Customer(client, world.writer, tenant=STEADY))
+    world.customers[-1].start()
     until = time.monotonic() + FIRST_SECONDS
     while not any(isinstance(one, Delivery) and one.tenant == STEADY for one in world.writer.records):
         if time.monotonic() > until:

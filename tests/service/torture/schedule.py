@@ -18,7 +18,8 @@ from typing import Any
 
 from .motifs import BROKEN, MOTIFS, Action, Names
 
-ALONE_SECONDS = 20.0
+ALONE_SECONDS = 30.0
+WARM_UP_SECONDS = 10.0  # of these, in which the service is slow as after every start: nothing is compared with them
 QUIET_SHARE = 0.3  # of schedules, in which the service is restarted before anybody has published anything
 BESIDE_SHARE = 0.4  # of what is left after that
 A_MOTIF_EVERY_SECONDS = 5.0

@@ -23,7 +23,7 @@ from tidings.client import Client, ServiceError, UnreachableError
 from ..faults import damage
 from ..faults.process import NotStartedError
 from ..faults.run import Run
-from ..faults.workload import BUSY, PAUSE_SECONDS, Publisher, Puller, Streamer, Worker
+from ..faults.workload import BUSY, PAUSE_SECONDS, Customer, Publisher, Puller, Streamer, Worker
 from ..history.records import Change, ClockBehind, Fault, Writer, now
 from .content import Post, attributes_of, posts
 from .hostile import ATTACKS, Attacker
@@ -146,6 +146,7 @@ class World(Run):
     clock: Path | None = None
     senders: dict[tuple[str, str], Sender] = field(default_factory=dict)
     tenants: dict[str, Tenant] = field(default_factory=dict)
+    customers: list[Customer] = field(default_factory=list)
     readers: dict[str, Puller | Streamer] = field(default_factory=dict)
     expiries: dict[str, float] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
@@ -464,7 +465,7 @@ class World(Run):
 
     def stop_workers(self) -> None:
         super().stop_workers()
-        for worker in (*self.tenants.values(), *self.senders.values()):
+        for worker in (*self.tenants.values(), *self.senders.values(), *self.customers):
             worker.stop()
 
     @property
