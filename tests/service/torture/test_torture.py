@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
+import runpy
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import tidings
 from tidings.errors import FilterError
 from tidings.filter.meaning.interpreter import evaluate
 from tidings.filter.syntax.parser import parse_filter
@@ -27,6 +31,7 @@ from .world import World
 
 SHORT = ("ordinary", "limit_filter", "fuzzed", "odd_names", "documents", "expiring")
 SEED = 17
+HOOKS = Path(__file__).parent / "hooks"
 
 assert meaning.interpreted
 
@@ -86,6 +91,25 @@ def test_what_a_filter_at_its_limits_is_said_to_mean_is_what_the_interpreter_mak
                 record = {"s": text, "n": 3}
                 found = evaluate(tree, read_record(record, domain)) is True
                 assert holds(one["predicate"], record) is found, (one["text"][:60], text[:20])
+
+
+def test_the_clock_jumps_in_every_module_of_the_service_that_asks_for_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`time` is replaced as a whole; a module that asks `datetime` has to be named."""
+    monkeypatch.setenv("TIDINGS_CLOCK", str(tmp_path / "clock"))
+    for name in ("time", "time_ns"):
+        monkeypatch.setattr(time, name, getattr(time, name))  # set back at the end
+    named = list[str]()
+    runpy.run_path(str(HOOKS / "clock.py"), init_globals={"after": lambda name, _: named.append(name)})
+    source = Path(tidings.__file__).parents[1]
+    asking = [
+        ".".join(path.relative_to(source).with_suffix("").parts)
+        for folder in ("service", "store")
+        for path in sorted((source / "tidings" / folder).rglob("*.py"))
+        if re.search(r"datetime\.(now|utcnow|today)\(|date\.today\(", path.read_text(encoding="utf-8"))
+    ]
+    assert sorted(named) == asking
 
 
 def test_a_post_has_at_most_what_the_service_takes() -> None:
