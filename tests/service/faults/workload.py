@@ -418,6 +418,10 @@ class Subscriber:
         """The service has given a subscription up, and says so."""
         self.writer.write(Change("disable", id, self.tenant, self.made[id], now(), now(), "acked"))
 
+    def saw_failed(self, id: str, reason: str) -> None:
+        """The service has set a subscription aside, and says why."""
+        self.writer.write(Change("fail", id, self.tenant, self.made[id], now(), now(), "acked", filter=reason))
+
     def saw_expired(self, id: str, since: float) -> None:
         """Its time has come, at some moment since then."""
         self.writer.write(Change("expire", id, self.tenant, self.made[id], since, now(), "acked"))

@@ -21,6 +21,7 @@ from .records import (
     Change,
     ClockBehind,
     Dead,
+    DeadFor,
     Delivery,
     Fault,
     Limit,
@@ -155,6 +156,7 @@ class History:
         self.opened: list[Opened] = sorted(by_kind[Opened], key=lambda one: one.asked)
         self.acks: list[Ack] = by_kind[Ack]
         self.dead: list[Dead] = by_kind[Dead]
+        self.dead_for: list[DeadFor] = by_kind[DeadFor]
         self.logged: list[Logged] = sorted(by_kind[Logged], key=lambda one: one.position)
         self.log_ends: list[LogEnds] = by_kind[LogEnds]
         self.faults: list[Fault] = by_kind[Fault]

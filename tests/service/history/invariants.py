@@ -21,12 +21,7 @@ def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
     """Every acked event × every subscription active at its position that matches: delivered, or dead with a reason."""
     got = {(one.subscription, one.position) for one in history.deliveries}
     dead = {(one.subscription, one.position): one.reason for one in history.dead}
-    logged = {one.position for one in history.logged}
-    for place, reason in dead.items():
-        if not reason.strip():
-            yield f"subscription {place[0]}: the dead letter at position {place[1]} has no reason"
-        if "retention" in reason and place[1] in logged:
-            yield f"subscription {place[0]}: position {place[1]} is dead ({reason}), and the log has it"
+    yield from _wrongly_dead(history, dead)
     by_domain: dict[tuple[str, str], list[Subscription]] = defaultdict(list)
     for subscription in history.subscriptions.values():
         yield from _starts_too_late(history, subscription)
@@ -45,6 +40,23 @@ def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
                     f"({stage.text}, from {stage.highest:.0f}) and was neither delivered nor is it a dead letter: "
                     f"{event.data}"
                 )
+
+
+def _wrongly_dead(history: History, dead: dict[tuple[str, int], str]) -> Iterator[str]:
+    """Dead letters without a reason, with one that is not true or not expected; and subscriptions that have failed."""
+    logged = {one.position for one in history.logged}
+    expected = tuple(reason for one in history.dead_for for reason in one.reasons)
+    for (id_, position), reason in dead.items():
+        if not reason.strip():
+            yield f"subscription {id_}: the dead letter at position {position} has no reason"
+        if "retention" in reason and position in logged:
+            yield f"subscription {id_}: position {position} is dead ({reason}), and the log has it"
+        if history.dead_for and not reason.startswith(expected):
+            yield f"subscription {id_}: position {position} is dead ({reason}), and nothing was done that explains it"
+    for subscription in history.subscriptions.values():
+        for change in subscription.changes:
+            if change.action == "fail":
+                yield f"subscription {subscription.id} has failed: {change.filter}"
 
 
 def _starts_too_late(history: History, subscription: Subscription) -> Iterator[str]:

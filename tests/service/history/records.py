@@ -50,9 +50,9 @@ class Unserved:
 
 @dataclass(frozen=True)
 class Change:
-    """A subscription created, changed, paused, resumed, deleted, or seen to be expired or disabled."""
+    """A subscription created, changed, paused, resumed, deleted, or seen to be expired, disabled or failed."""
 
-    action: Literal["create", "change", "pause", "resume", "delete", "expire", "disable"]
+    action: Literal["create", "change", "pause", "resume", "delete", "expire", "disable", "fail"]
     subscription: str
     tenant: str
     domain: str
@@ -109,6 +109,13 @@ class Dead:
     subscription: str
     position: int
     reason: str
+
+
+@dataclass(frozen=True)
+class DeadFor:
+    """Dead letters are expected whose reasons begin so, and no others; without this record, all are."""
+
+    reasons: list[str]
 
 
 @dataclass(frozen=True)
@@ -182,8 +189,8 @@ class Limit:
 
 
 Record: TypeAlias = (
-    Publish | Unserved | Change | Delivery | Opened | Ack | Dead | Logged | LogEnds | Fault | ClockBehind | Phase
-    | Sample | Limit
+    Publish | Unserved | Change | Delivery | Opened | Ack | Dead | DeadFor | Logged | LogEnds | Fault | ClockBehind
+    | Phase | Sample | Limit
 )  # fmt: skip
 
 _KINDS: dict[str, type[Record]] = {
@@ -196,6 +203,7 @@ _KINDS: dict[str, type[Record]] = {
         Opened,
         Ack,
         Dead,
+        DeadFor,
         Logged,
         LogEnds,
         Fault,

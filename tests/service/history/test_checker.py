@@ -20,6 +20,7 @@ from .records import (
     Change,
     ClockBehind,
     Dead,
+    DeadFor,
     Delivery,
     Fault,
     Limit,
@@ -185,6 +186,14 @@ PLANTED: dict[str, tuple[list[Record], str]] = {
         changed(Dead("s", 3, "410 Gone"), reason="removed by retention"),
         "I1 subscription s: position 3 is dead (removed by retention), and the log has it",
     ),
+    "I1 dead for a reason that nothing explains": (
+        [*CLEAN, DeadFor(["410 Done", "the mailbox was full"])],
+        "I1 subscription s: position 3 is dead (410 Gone), and nothing was done that explains it",
+    ),
+    "I1 a subscription has failed": (
+        [*CLEAN, changed_at(60, "fail", filter="its pattern is too large")],
+        "I1 subscription s has failed: its pattern is too large",
+    ),
     "I6 acked with two bodies": (
         [*CLEAN, event(6, 51, position=3, sent=8)],
         "I6 event p#6 (a.quotes /p 6) was acked with two bodies: {'price': 50} and another",
@@ -298,6 +307,14 @@ def test_what_retention_has_removed_is_owed_by_the_log_no_more_but_to_subscriber
     assert not any(one.startswith("I4") for one in lines(retained))
     missed = [one for one in retained if not (isinstance(one, Delivery) and one.position == 0)]
     assert any(one.startswith("I1") for one in lines(missed))
+
+
+def test_a_dead_letter_may_have_any_reason_that_is_expected() -> None:
+    found = {
+        known: any(one.startswith("I1") for one in lines([*CLEAN, DeadFor(list(known))]))
+        for known in ((), ("408",), ("408", "410"))
+    }
+    assert found == {(): True, ("408",): True, ("408", "410"): False}
 
 
 def test_an_expired_subscription_is_owed_what_was_sent_before_its_time() -> None:

@@ -128,6 +128,14 @@ def test_a_planted_bug_has_a_short_schedule(row: str) -> None:
     assert 0 < len([*schedule.before, *schedule.actions]) <= 10
 
 
+def test_dead_letters_are_expected_only_of_what_a_schedule_does() -> None:
+    pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+    from .run import expected_reasons
+
+    assert expected_reasons(generate(7, 120.0, only=["ordinary"], options=())) == []
+    assert len(expected_reasons(generate(7, 120.0, only=["retyped"], options=("--retain", "2mb")))) == 2
+
+
 def test_recovery_from_faults_that_overlap_is_due_when_it_was_from_each() -> None:
     pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
     from .run import judged_faults

@@ -24,6 +24,7 @@ from ..faults import damage
 from ..faults.process import NotStartedError
 from ..faults.run import Run
 from ..faults.workload import BUSY, PAUSE_SECONDS, Customer, Publisher, Puller, Streamer, Worker
+from ..history.checker import Violation
 from ..history.records import Change, ClockBehind, Fault, Writer, now
 from .content import Post, attributes_of, posts
 from .hostile import ATTACKS, Attacker
@@ -152,6 +153,8 @@ class World(Run):
     refusals: list[str] = field(default_factory=list)
     broken: list[Fault] = field(default_factory=list)
     disk: Path | None = None
+    planted: bool = False  # a bug is
+    failed: int = 0  # subscriptions that the service says have failed
     jumped: bool = False  # the clock has, at some time
     clock_set: float = 0.0  # when it was set last
     _https: dict[str, httpx2.Client] = field(default_factory=dict)
@@ -359,7 +362,7 @@ class World(Run):
         with self._breaking("stopped and started", RESTART_BOUND):
             status = self.served.stop() if self.served.runs else 0
             if status != 0:
-                self.notes.append(f"SIGTERM ended the service with status {status}")
+                self.wrong.append(Violation("exit", f"SIGTERM ended the service with status {status}"))
             self._start()
 
     def _await_first_batch(self, key: str) -> None:
