@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import re
 import runpy
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import tidings
+from benchmarks import record
 from tidings.errors import FilterError
 from tidings.filter.meaning.interpreter import evaluate
 from tidings.filter.syntax.parser import parse_filter
@@ -25,7 +28,7 @@ from ..history.records import Fault
 from . import meaning, results
 from .content import FORMS, TEXTS, attributes_of, draw_filter, limit_filters, posts
 from .motifs import BROKEN, MOTIFS
-from .planted import PLANTED, schedule_of
+from .planted import PLANTED, row_of, schedule_of
 from .schedule import ALONE_SECONDS, generate
 from .world import World
 
@@ -126,6 +129,56 @@ def test_what_the_manual_says_of_torture_is_that_of_the_result_file() -> None:
 def test_a_planted_bug_has_a_short_schedule(row: str) -> None:
     schedule = schedule_of(row)
     assert 0 < len([*schedule.before, *schedule.actions]) <= 10
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+@pytest.mark.parametrize("row", PLANTED)
+def test_torture_finds_a_planted_bug_unless_the_service_lives_with_it(row: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
+    from .run import torture
+
+    outcome = torture(schedule_of(row), tmp_path, planted=row)
+    assert bool(outcome.report.violations) is not PLANTED[row].mends, f"{outcome.report}\n{outcome.notes}"
+
+
+def test_a_failure_stays_recorded_until_a_later_commit_has_kept_its_promises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["git", "log", "-2", "--format=%H"]
+    made = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=Path(__file__).parent).stdout.split()
+    if len(made) < 2:
+        pytest.skip("there are no two commits here")
+    new, old = made
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+
+    def saved(commit: str, violations: int) -> list[tuple[str, int]]:
+        given = {"date": "2026-01-01", "commit": commit, "machine": {"load": 0.0}}
+        monkeypatch.setattr(record, "circumstances", lambda: given)
+        path = results.save([{"seed": 7, "violations": violations}])
+        return [(row["commit"], row["violations"]) for row in json.loads(path.read_text())["rows"]]
+
+    assert saved(old, 0) == [(old, 0)]
+    assert saved(f"{old}-dirty", 2) == [(f"{old}-dirty", 2)]
+    assert saved(old, 0) == [(f"{old}-dirty", 2), (old, 0)]
+    assert saved(new, 1) == [(f"{old}-dirty", 2), (new, 1)]
+    assert saved(old, 0) == [(f"{old}-dirty", 2), (new, 1), (old, 0)]
+    assert saved(f"v1-3-g{new[:9]}", 0) == [(new, 1), (f"v1-3-g{new[:9]}", 0)]
+
+
+def test_what_came_of_planted_bugs_is_kept_by_row_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    for row, lines in (("3", []), ("3", ["I1 lost"]), ("aside", [])):
+        path = results.save_planted(row_of(row, 5, lines, 61.4))
+    found = json.loads(path.read_text())
+    assert [(row["row"], row["found"], row["as_expected"]) for row in found["rows"]] == [
+        ("3", True, True),
+        ("aside", False, True),
+    ]
+    shown = "\n".join(results._planted(found))
+    assert shown.count("| yes | 61 |") == 2
+    assert str(found["machine"]["cpu"]) in shown
 
 
 def test_dead_letters_are_expected_only_of_what_a_schedule_does() -> None:
