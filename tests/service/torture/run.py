@@ -7,8 +7,9 @@ import json
 import shutil
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Outcome:
     refusals: list[str]
     dead_letters: int = 0
     failed: int = 0  # subscriptions that were set aside
+    attacks: dict[str, dict[str, int]] = field(default_factory=dict)  # how often each status was answered
     p99_alone_seconds: float | None = None
     p99_beside_seconds: float | None = None
 
@@ -71,6 +73,7 @@ class Outcome:
             "notifications": self.report.deliveries,
             "dead_letters": self.dead_letters,
             "failed": self.failed,
+            "attacks": self.attacks,
             "violations": len(self.report.violations),
             "refused_requests": len(self.refusals),
             "faults": len(self.report.recoveries),
@@ -100,10 +103,19 @@ def torture(
         history = History(world.writer.records)
         return Outcome(
             schedule, report, time.monotonic() - began, world.notes, world.writer.path, world.refusals,
-            len({(one.subscription, one.position) for one in history.dead}), world.failed,
+            len({(one.subscription, one.position) for one in history.dead}), world.failed, _answers(world),
             percentile(delivery_seconds(history, STEADY, "alone"), 0.99) if schedule.alone_seconds else None,
             percentile(delivery_seconds(history, STEADY, "beside"), 0.99) if schedule.alone_seconds else None,
         )  # fmt: skip
+
+
+def _answers(world: World) -> dict[str, dict[str, int]]:
+    """Of each attack that is done, how often each status was answered; 0: no answer."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for kind, answers in world.attacks:
+        for (_, status), count in answers.items():
+            found[kind][str(status)] += count
+    return {kind: dict(sorted(statuses.items())) for kind, statuses in sorted(found.items())}
 
 
 @contextlib.contextmanager

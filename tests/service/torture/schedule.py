@@ -23,6 +23,7 @@ WARM_UP_SECONDS = 10.0  # of these, in which the service is slow as after every 
 QUIET_SHARE = 0.3  # of schedules, in which the service is restarted before anybody has published anything
 BESIDE_SHARE = 0.4  # of what is left after that
 A_MOTIF_EVERY_SECONDS = 5.0
+ATTACK = "hostile"  # the motif of what is done on purpose
 RETENTIONS: tuple[tuple[str, ...], ...] = ((), ("--retain", "2mb"), ("--retain", "30s"))
 PLACEMENTS: tuple[tuple[str, ...], ...] = (
     (),
@@ -75,7 +76,7 @@ def generate(
     Where it is `quiet` at first, which chance decides by default, there is a restart before the first event.
     """
     draw = random.Random(seed)
-    names = Names(draw)
+    names = Names(draw, seed)
     chosen = draw.choice(RETENTIONS) + draw.choice(PLACEMENTS) if options is None else options
     alone = ALONE_SECONDS if timed else 0.0
     beside = (seconds - alone) * BESIDE_SHARE if timed else 0.0
@@ -89,6 +90,8 @@ def generate(
         for among, start, end in ((harmless, alone, alone + beside), (every, alone + beside, seconds)):
             count = max(1, round((end - start) / A_MOTIF_EVERY_SECONDS)) if end > start else 0
             order = [name for _ in range(1 + count // len(among)) for name in draw.sample(among, len(among))][:count]
+            if timed and among is harmless and ATTACK in among and ATTACK not in order:
+                order[-1] = ATTACK  # what others may do to the steady tenant is judged in this part
             begun += [(draw.uniform(start, start + 0.8 * (end - start)), name) for name in order]
     actions = _timed(sorted(begun), draw, names)
     if quiet is None:

@@ -10,6 +10,7 @@ import runpy
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from ..history.judge import holds
 from ..history.records import Fault
 from . import meaning, results
 from .content import FORMS, TEXTS, attributes_of, draw_filter, limit_filters, posts
+from .hostile import ATTACKS, Attacker
 from .motifs import BROKEN, MOTIFS
 from .planted import PLANTED, row_of, schedule_of
 from .schedule import ALONE_SECONDS, generate
@@ -70,6 +72,28 @@ def test_every_motif_is_in_a_long_schedule_and_every_action_can_be_carried_out()
     assert schedule.motifs.keys() == MOTIFS.keys()
     for action in schedule.actions:
         assert hasattr(World, f"_do_{action['do']}"), action
+
+
+def test_every_attack_is_made_beside_the_steady_tenant_twice_in_twenty_schedules() -> None:
+    made = Counter[str]()
+    for seed in range(1000, 1020):
+        schedule = generate(seed, 120.0)
+        calm = ALONE_SECONDS + schedule.beside_seconds
+        made.update(one["kind"] for one in schedule.actions if one["do"] == "hostile" and one["at"] < calm)
+    assert made.keys() == ATTACKS.keys()
+    assert min(made.values()) >= 2, made
+
+
+def test_an_attack_whose_requests_reach_nothing_is_noticed() -> None:
+    answered = {
+        "no route": {("PUT /domains/d", 200): 1, ("GET /domains/d/events/N/matches", 404): 5},
+        "reached once": {("GET /events/N/matches", 404): 4, ("GET /events/N/matches", 200): 1},
+        "refused before": {("PUT /domains/d", 429): 1, ("POST /filters:backtest", 404): 9},
+        "failed before": {("PUT /domains/d", 0): 1, ("POST /filters:backtest", 404): 9},
+    }
+    useless = {name: list(Attacker(0, "", answers=Counter(one)).useless()) for name, one in answered.items()}
+    assert useless.pop("no route") == ["GET /domains/d/events/N/matches was answered 404 every time"]
+    assert not any(useless.values()), useless
 
 
 @pytest.mark.parametrize("shape", ["stock", "venue", "text", "odd:time", "xml", "fuzz:3"])

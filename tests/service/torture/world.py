@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,6 +155,7 @@ class World(Run):
     broken: list[Fault] = field(default_factory=list)
     disk: Path | None = None
     planted: bool = False  # a bug is
+    attacks: list[tuple[str, Counter[tuple[str, int]]]] = field(default_factory=list)  # with what was answered
     failed: int = 0  # subscriptions that the service says have failed
     jumped: bool = False  # the clock has, at some time
     clock_set: float = 0.0  # when it was set last
@@ -347,6 +349,8 @@ class World(Run):
     def _attack(self, kind: str, attacker: Attacker) -> None:
         with contextlib.suppress(OSError):
             ATTACKS[kind](attacker)
+        self.attacks.append((kind, attacker.answers))
+        self.wrong += [Violation("attack", f"{kind}: {useless}") for useless in attacker.useless()]
 
     # -- what the operator does, and what breaks ---------------------------------------------------
 
