@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,12 @@ from tidings.filter.meaning.interpreter import evaluate
 from tidings.filter.syntax.parser import parse_filter
 from tidings.model.domain import Domain
 from tidings.model.event import read_record
+from tidings.service.data.data_directory import DataDirectory
+from tidings.service.gateway.app import create_app
 
 from ..history.judge import holds
 from ..history.records import Fault
-from . import meaning, results
+from . import hostile, meaning, results
 from .content import FORMS, TEXTS, attributes_of, draw_filter, limit_filters, posts
 from .hostile import ATTACKS, Attacker
 from .motifs import BROKEN, MOTIFS
@@ -47,7 +49,8 @@ def test_every_promise_is_kept_under_a_schedule_of_chance(tmp_path: Path) -> Non
     pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
     from .run import torture
 
-    outcome = torture(generate(SEED, 20.0, only=SHORT, timed=False, options=(), quiet=True), tmp_path)
+    schedule = generate(SEED, 20.0, only=SHORT, timed=False, options=(), quiet=True).faster(2.5)
+    outcome = torture(schedule, tmp_path)
     lines = "\n".join(map(str, outcome.report.violations[:20]))
     assert not outcome.report.violations, f"{outcome.report}\n{lines}\n{outcome.notes}\n{outcome.records}"
     assert outcome.report.outcomes["acked"] > 100
@@ -82,6 +85,30 @@ def test_every_attack_is_made_beside_the_steady_tenant_twice_in_twenty_schedules
         made.update(one["kind"] for one in schedule.actions if one["do"] == "hostile" and one["at"] < calm)
     assert made.keys() == ATTACKS.keys()
     assert min(made.values()) >= 2, made
+
+
+@dataclass
+class Pretending(Attacker):
+    """Sends nothing, and remembers what it would have sent."""
+
+    asked: set[tuple[str, str]] = field(default_factory=set)
+
+    def request(self, method: str, path: str, content: bytes, kind: str = "application/json", **headers: str) -> bytes:
+        self.asked.add((method.lower(), path))
+        return b'{"positions": [7]}'
+
+    def connect(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_every_request_of_an_attack_has_a_route(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = create_app(DataDirectory(Path("nowhere"))).openapi()["paths"]
+    known = [(re.sub(r"\{[^}]*\}", "[^/]+", path), methods) for path, methods in paths.items()]
+    monkeypatch.setattr(hostile, "HELD_SECONDS", 0.0)
+    ATTACKS[kind](one := Pretending(0, ""))
+    for method, path in one.asked:
+        assert any(re.fullmatch(pattern, path) and method in methods for pattern, methods in known), (method, path)
 
 
 def test_an_attack_whose_requests_reach_nothing_is_noticed() -> None:
