@@ -34,20 +34,29 @@ _VERSIONS = (
 )
 
 
-def write(name: str, question: str, rows: list[dict[str, Any]], *, same: tuple[str, ...] = ()) -> Path:
+Row = dict[str, Any]
+
+
+def write(
+    name: str, question: str, rows: list[Row], *, same: tuple[str, ...] = (),
+    stays: Callable[[Row, Row], bool] = lambda earlier, new: False,
+) -> Path:  # fmt: skip
     """Write one benchmark's rows to its result file.
 
     With `same`, rows of an earlier run stay that differ from every new one in these keys: a part
-    can then be measured again. Each row says where and when it was measured.
+    can then be measured again. Of those that do not differ, those stay of which `stays` says so. Each row says where
+    and when it was measured.
     """
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     now = circumstances()
     rows = [row | {"date": now["date"], "commit": now["commit"], "load": now["machine"]["load"]} for row in rows]
     if same and path.exists():
-        measured = {tuple(row[key] for key in same) for row in rows}
+        measured = {tuple(row[key] for key in same): row for row in rows}
         earlier = json.loads(path.read_text())["rows"]
-        rows = [row for row in earlier if tuple(row[key] for key in same) not in measured] + rows
+        replaced = [measured.get(tuple(row[key] for key in same)) for row in earlier]
+        kept = [row for row, new in zip(earlier, replaced, strict=True) if new is None or stays(row, new)]
+        rows = kept + rows
         rows.sort(key=lambda row: [row[key] for key in same])
     result = {"benchmark": name, "question": question, **now, "rows": rows}
     path.write_text(json.dumps(result, indent=1) + "\n")

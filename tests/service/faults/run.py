@@ -18,7 +18,7 @@ from tidings.store.catalogue import Catalogue
 from tidings.store.log.log_errors import LogError
 from tidings.store.log.log_reader import LogReader
 
-from ..history.checker import Report, check_files
+from ..history.checker import Report, Violation, check_files
 from ..history.history import History
 from ..history.invariants import i1_everything_that_matches_is_delivered
 from ..history.judge import Predicate
@@ -83,6 +83,7 @@ class Run:
     streamers: list[Streamer] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    wrong: list[Violation] = field(default_factory=list)  # beside what the history says
     draw: random.Random = field(default_factory=lambda: random.Random(1))
 
     @property
@@ -204,6 +205,13 @@ class Run:
                     for letter in self.clients[tenant].dead_letters(id_):
                         self.writer.write(Dead(id_, letter.position, letter.reason))
 
+    def stop_service(self) -> None:
+        """Stop it as a user does: it ends well, and whatever was posted to receivers had a right signature."""
+        status = self.served.stop()
+        if status != 0:
+            self.wrong.append(Violation("exit", f"the service ended with status {status}: {self.served.said(500)}"))
+        self.wrong += [Violation("signature", bad) for bad in self.receiver.bad_signatures[:3]]
+
     def write_log(self) -> None:
         """What the log has, once the service is down. What cannot be read is written down as not intact."""
         with LogReader(self.served.data / "log") as log:
@@ -290,9 +298,8 @@ def finish(run: Run, name: str, *, timed: bool = True) -> Result:
     """Deliver the rest, stop the service as a user does, read the log, and check everything; `timed`: seconds too."""
     run.drain()
     run.stop_workers()
-    status = run.served.stop()
-    if status != 0:
-        run.notes.append(f"the service ended with status {status}: {run.served.said(500)}")
+    run.stop_service()
     run.write_log()
-    run.notes += [f"wrong signature: {bad}" for bad in run.receiver.bad_signatures[:3]]
-    return Result(name, check_files([run.writer.path], timed=timed), run.faults, run.notes, run.writer.path)
+    report = check_files([run.writer.path], timed=timed)
+    report.violations.extend(run.wrong)
+    return Result(name, report, run.faults, run.notes, run.writer.path)

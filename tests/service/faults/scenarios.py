@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 
+from ..history.checker import Violation
 from ..history.judge import sql
 from . import damage
 from .process import NotStartedError
@@ -101,13 +102,7 @@ def log_bits_flipped(run: Run) -> None:
     shutil.copytree(log, copy)
     with run.fault("log bits flipped, then restored", bound_seconds=RESTART_BOUND):
         damage.flip_bits(log)
-        try:
-            run.served.start(wait=False)
-            run.served.wait_until_ready(30.0)
-        except NotStartedError as refused:
-            run.notes.append("refused as it must: " + str(refused).strip().splitlines()[-1][:200])
-        else:
-            run.notes.append("served with flipped bits: " + _health(run))
+        expect_refusal(run)
         run.served.kill()
         shutil.rmtree(log)
         shutil.copytree(copy, log)
@@ -115,6 +110,17 @@ def log_bits_flipped(run: Run) -> None:
         publisher.let.set()
     run.served.start()
     run.wait_for_recovery()
+
+
+def expect_refusal(run: Run) -> None:
+    """A service that is started now says that it cannot serve, and does not."""
+    try:
+        run.served.start(wait=False)
+        run.served.wait_until_ready(30.0)
+    except NotStartedError as refused:
+        run.notes.append("refused as it must: " + str(refused).strip().splitlines()[-1][:200])
+    else:
+        run.wrong.append(Violation("damage", "served with flipped bits: " + _health(run)))
 
 
 def checkpoint_lost(run: Run) -> None:

@@ -22,7 +22,7 @@ from tidings.client.responses import notification_of
 from tidings.client.server_sent import ServerSentParser
 
 from ..history.judge import Predicate, sql
-from ..history.records import Ack, Change, Delivery, Opened, Outcome, Publish, Writer, now
+from ..history.records import Ack, Change, Delivery, Opened, Outcome, Publish, Unserved, Writer, now
 
 DOMAIN = "quotes"
 ATTRIBUTES = [
@@ -180,12 +180,13 @@ class Publisher(Worker):
                 if isinstance(error, ServiceError):
                     self.refused[error.status] = self.refused.get(error.status, 0) + 1
                     over = over or final(error.status)
-            answered = None if outcome == "unknown" else now()
+            ended = now()
             self._writer.write(
                 *(
                     Publish(
-                        self.name, number, self.tenant, domain, self.source, str(number), record, sent, answered,
-                        outcome, None if positions is None else positions[at], reason,
+                        self.name, number, self.tenant, domain, self.source, str(number), record, sent,
+                        None if outcome == "unknown" else ended, outcome, None if positions is None else positions[at],
+                        reason, None if outcome == "acked" else ended,
                     )
                     for at, (number, record) in enumerate(numbered)
                 )
@@ -217,6 +218,7 @@ class Puller(Worker):
         except (ServiceError, UnreachableError) as error:
             if isinstance(error, ServiceError) and error.status == 404:
                 self.stopped.set()  # it was deleted
+            self._writer.write(Unserved(self.tenant, "pull", asked, now(), str(error)[:200]))
             self.stopped.wait(PAUSE_SECONDS)
             return
         received, request = now(), uuid.uuid4().hex
@@ -238,6 +240,7 @@ class Puller(Worker):
             outcome: Outcome = "acked"
         except (ServiceError, UnreachableError) as error:
             outcome = outcome_of(error)
+            self._writer.write(Unserved(self.tenant, "ack", sent, now(), str(error)[:200]))
         answered = None if outcome == "unknown" else now()
         self._writer.write(Ack(self.subscription, pulled.notifications[-1].position, sent, answered, outcome))
 
@@ -320,6 +323,36 @@ def unacknowledged(client: Client, subscription: str) -> Generator[Notification,
                     yield notification_of(json.loads(sent.data))
 
 
+class Customer(Worker):
+    """Makes the requests of a tenant who subscribes, looks, changes its mind and leaves; none of it matches anything.
+
+    What is not served is written down.
+    """
+
+    def __init__(self, client: Client, writer: Writer, *, tenant: str, pause_seconds: float = 1.0) -> None:
+        super().__init__(f"customer {tenant}")
+        self.tenant, self.pause_seconds = tenant, pause_seconds
+        self._client, self._writer = client, writer
+        self._count = itertools.count()
+
+    def work(self) -> None:
+        client, id_ = self._client, f"{self.tenant}-customer-{next(self._count)}"
+        requests: dict[str, Callable[[], object]] = {
+            "subscribe": lambda: client.subscribe(DOMAIN, "price < -1", id=id_),
+            "look": lambda: client.subscription(id_),
+            "change": lambda: client.change(id_, filter="price < -2"),
+            "delete": lambda: client.delete(id_),
+        }
+        for what, request in requests.items():
+            sent = now()
+            try:
+                request()
+            except (ServiceError, UnreachableError) as error:
+                self._writer.write(Unserved(self.tenant, what, sent, now(), str(error)[:200]))
+                break
+        self.stopped.wait(self.pause_seconds)
+
+
 @dataclass
 class Subscriber:
     """Creates and changes subscriptions, and writes down what it was told."""
@@ -384,6 +417,10 @@ class Subscriber:
     def saw_disabled(self, id: str) -> None:
         """The service has given a subscription up, and says so."""
         self.writer.write(Change("disable", id, self.tenant, self.made[id], now(), now(), "acked"))
+
+    def saw_failed(self, id: str, reason: str) -> None:
+        """The service has set a subscription aside, and says why."""
+        self.writer.write(Change("fail", id, self.tenant, self.made[id], now(), now(), "acked", filter=reason))
 
     def saw_expired(self, id: str, since: float) -> None:
         """Its time has come, at some moment since then."""

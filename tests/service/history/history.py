@@ -21,6 +21,7 @@ from .records import (
     Change,
     ClockBehind,
     Dead,
+    DeadFor,
     Delivery,
     Fault,
     Limit,
@@ -32,6 +33,7 @@ from .records import (
     Publish,
     Record,
     Sample,
+    Unserved,
 )
 
 UNNOTICED_SECONDS = 5.0  # in which a service may still write to a stream that its reader has closed
@@ -154,11 +156,13 @@ class History:
         self.opened: list[Opened] = sorted(by_kind[Opened], key=lambda one: one.asked)
         self.acks: list[Ack] = by_kind[Ack]
         self.dead: list[Dead] = by_kind[Dead]
+        self.dead_for: list[DeadFor] = by_kind[DeadFor]
         self.logged: list[Logged] = sorted(by_kind[Logged], key=lambda one: one.position)
         self.log_ends: list[LogEnds] = by_kind[LogEnds]
         self.faults: list[Fault] = by_kind[Fault]
         self.clock_behind: list[ClockBehind] = by_kind[ClockBehind]
         self.phases: list[Phase] = by_kind[Phase]
+        self.unserved: list[Unserved] = by_kind[Unserved]
         self.samples: list[Sample] = by_kind[Sample]
         self.limits: list[Limit] = by_kind[Limit]
         self.events = self._events(by_kind[Publish])

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from .history import Event, History, Key, Subscription
-from .records import Delivery, Fault
+from .records import Delivery, Fault, Phase
 
 TOO_MANY = "wait to be matched"  # what a refusal says when a domain's events wait
 TOLD_SECONDS = 5.0  # after which the one who refuses is to know what was matched
@@ -21,12 +21,7 @@ def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
     """Every acked event × every subscription active at its position that matches: delivered, or dead with a reason."""
     got = {(one.subscription, one.position) for one in history.deliveries}
     dead = {(one.subscription, one.position): one.reason for one in history.dead}
-    logged = {one.position for one in history.logged}
-    for place, reason in dead.items():
-        if not reason.strip():
-            yield f"subscription {place[0]}: the dead letter at position {place[1]} has no reason"
-        if "retention" in reason and place[1] in logged:
-            yield f"subscription {place[0]}: position {place[1]} is dead ({reason}), and the log has it"
+    yield from _wrongly_dead(history, dead)
     by_domain: dict[tuple[str, str], list[Subscription]] = defaultdict(list)
     for subscription in history.subscriptions.values():
         yield from _starts_too_late(history, subscription)
@@ -45,6 +40,23 @@ def i1_everything_that_matches_is_delivered(history: History) -> Iterator[str]:
                     f"({stage.text}, from {stage.highest:.0f}) and was neither delivered nor is it a dead letter: "
                     f"{event.data}"
                 )
+
+
+def _wrongly_dead(history: History, dead: dict[tuple[str, int], str]) -> Iterator[str]:
+    """Dead letters without a reason, with one that is not true or not expected; and subscriptions that have failed."""
+    logged = {one.position for one in history.logged}
+    expected = tuple(reason for one in history.dead_for for reason in one.reasons)
+    for (id_, position), reason in dead.items():
+        if not reason.strip():
+            yield f"subscription {id_}: the dead letter at position {position} has no reason"
+        if "retention" in reason and position in logged:
+            yield f"subscription {id_}: position {position} is dead ({reason}), and the log has it"
+        if history.dead_for and not reason.startswith(expected):
+            yield f"subscription {id_}: position {position} is dead ({reason}), and nothing was done that explains it"
+    for subscription in history.subscriptions.values():
+        for change in subscription.changes:
+            if change.action == "fail":
+                yield f"subscription {subscription.id} has failed: {change.filter}"
 
 
 def _starts_too_late(history: History, subscription: Subscription) -> Iterator[str]:
@@ -287,17 +299,10 @@ def _delivered_until(events: list[Event], first: dict[Key, float]) -> tuple[list
 
 
 def i9_a_tenant_beside_others_is_served_as_if_alone(history: History) -> Iterator[str]:
-    """What it publishes within its quotas is never refused, and is delivered about as soon as when it was alone."""
+    """What it asks for within its quotas is always served, and what it publishes is delivered as soon as when alone."""
     for phase in history.phases:
         if phase.name == "beside":
-            for event in history.events.values():
-                for attempt in event.attempts:
-                    if (
-                        attempt.tenant == phase.tenant
-                        and phase.began <= attempt.sent <= phase.ended
-                        and attempt.outcome == "refused"
-                    ):
-                        yield f"tenant {phase.tenant} was refused event {event} while others were at work"
+            yield from _unserved(history, phase)
             alone = delivery_seconds(history, phase.tenant, "alone")
             beside = delivery_seconds(history, phase.tenant, "beside")
             allowed = BESIDE_TIMES * percentile(alone, 0.99) + BESIDE_SECONDS
@@ -308,6 +313,22 @@ def i9_a_tenant_beside_others_is_served_as_if_alone(history: History) -> Iterato
                     f"tenant {phase.tenant}: p99 from publishing to delivery was {percentile(beside, 0.99):.2f} s "
                     f"beside others and {percentile(alone, 0.99):.2f} s alone; {allowed:.2f} s are allowed"
                 )
+
+
+def _unserved(history: History, phase: Phase) -> Iterator[str]:
+    """What a tenant asked for in a phase, and was refused or not answered: what ended after it says nothing of it."""
+    for event in history.events.values():
+        for attempt in event.attempts:
+            over = attempt.sent if attempt.over is None else attempt.over
+            ours = attempt.tenant == phase.tenant and phase.began <= attempt.sent and over <= phase.ended
+            if ours and attempt.outcome != "acked":
+                yield (
+                    f"tenant {phase.tenant} was not served event {event}, {attempt.outcome}, while others were at "
+                    f"work: {attempt.reason}"
+                )
+    for one in history.unserved:
+        if one.tenant == phase.tenant and phase.began <= one.sent and one.over <= phase.ended:
+            yield f"tenant {phase.tenant} was not served a {one.what} while others were at work: {one.reason}"
 
 
 INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
@@ -325,12 +346,12 @@ TIMED = frozenset(("I7", "I9"))  # which speak of seconds, and so of the machine
 
 
 def delivery_seconds(history: History, tenant: str, phase: str) -> list[float]:
-    """From publishing to the first delivery, of what a tenant published in a phase, in order of size."""
+    """From the first attempt to publish to the first delivery, of what a tenant sent in a phase, in order of size."""
     first: dict[Key, float] = {}
     for one in history.deliveries:
         event = _event_of(history, one)
-        if event is not None and event.acked is not None and event.key[0] == tenant:
-            first.setdefault(event.key, one.received - event.acked.sent)
+        if event is not None and event.key[0] == tenant:
+            first.setdefault(event.key, one.received - event.first.sent)
     during = [(one.began, one.ended) for one in history.phases if (one.name, one.tenant) == (phase, tenant)]
     return sorted(
         seconds

@@ -34,13 +34,25 @@ class Publish:
     outcome: Outcome
     position: int | None = None
     reason: str = ""  # of a refusal, in the service's words
+    over: float | None = None  # when an attempt that was not acked had failed
+
+
+@dataclass(frozen=True)
+class Unserved:
+    """A request other than publishing that was not served: refused, failed, or not answered in time."""
+
+    tenant: str
+    what: str  # pull, ack, subscribe, …
+    sent: float
+    over: float
+    reason: str
 
 
 @dataclass(frozen=True)
 class Change:
-    """A subscription created, changed, paused, resumed, deleted, or seen to be expired or disabled."""
+    """A subscription created, changed, paused, resumed, deleted, or seen to be expired, disabled or failed."""
 
-    action: Literal["create", "change", "pause", "resume", "delete", "expire", "disable"]
+    action: Literal["create", "change", "pause", "resume", "delete", "expire", "disable", "fail"]
     subscription: str
     tenant: str
     domain: str
@@ -97,6 +109,13 @@ class Dead:
     subscription: str
     position: int
     reason: str
+
+
+@dataclass(frozen=True)
+class DeadFor:
+    """Dead letters are expected whose reasons begin so, and no others; without this record, all are."""
+
+    reasons: list[str]
 
 
 @dataclass(frozen=True)
@@ -170,18 +189,21 @@ class Limit:
 
 
 Record: TypeAlias = (
-    Publish | Change | Delivery | Opened | Ack | Dead | Logged | LogEnds | Fault | ClockBehind | Phase | Sample | Limit
-)
+    Publish | Unserved | Change | Delivery | Opened | Ack | Dead | DeadFor | Logged | LogEnds | Fault | ClockBehind
+    | Phase | Sample | Limit
+)  # fmt: skip
 
 _KINDS: dict[str, type[Record]] = {
     kind.__name__: kind
     for kind in (
         Publish,
+        Unserved,
         Change,
         Delivery,
         Opened,
         Ack,
         Dead,
+        DeadFor,
         Logged,
         LogEnds,
         Fault,

@@ -20,6 +20,7 @@ from .records import (
     Change,
     ClockBehind,
     Dead,
+    DeadFor,
     Delivery,
     Fault,
     Limit,
@@ -30,6 +31,7 @@ from .records import (
     Publish,
     Record,
     Sample,
+    Unserved,
     Writer,
     from_line,
     to_line,
@@ -184,13 +186,36 @@ PLANTED: dict[str, tuple[list[Record], str]] = {
         changed(Dead("s", 3, "410 Gone"), reason="removed by retention"),
         "I1 subscription s: position 3 is dead (removed by retention), and the log has it",
     ),
+    "I1 dead for a reason that nothing explains": (
+        [*CLEAN, DeadFor(["410 Done", "the mailbox was full"])],
+        "I1 subscription s: position 3 is dead (410 Gone), and nothing was done that explains it",
+    ),
+    "I1 a subscription has failed": (
+        [*CLEAN, changed_at(60, "fail", filter="its pattern is too large")],
+        "I1 subscription s has failed: its pattern is too large",
+    ),
     "I6 acked with two bodies": (
         [*CLEAN, event(6, 51, position=3, sent=8)],
         "I6 event p#6 (a.quotes /p 6) was acked with two bodies: {'price': 50} and another",
     ),
     "I9 refused beside others": (
         [*CLEAN, Phase("alone", "a", 0, 3), Phase("beside", "a", 6.5, 9)],
-        "I9 tenant a was refused event p#7 (a.quotes /p 7) while others were at work",
+        "I9 tenant a was not served event p#7 (a.quotes /p 7), refused, while others were at work",
+    ),
+    "I9 not answered beside others": (
+        [*CLEAN, Phase("alone", "a", 0, 2.5), Phase("beside", "a", 2.8, 3.9)],
+        "I9 tenant a was not served event p#3 (a.quotes /p 3), unknown, while others were at work",
+    ),
+    "I9 a pull fails beside others": (
+        [*CLEAN, Phase("alone", "a", 0, 3), Phase("beside", "a", 6, 9), Unserved("a", "pull", 6.5, 6.6, "503 busy")],
+        "I9 tenant a was not served a pull while others were at work: 503 busy",
+    ),
+    "I9 slow beside others because nothing was answered at first": (
+        [*CLEAN, Phase("alone", "a", 3.5, 4.5), Phase("beside", "a", 0, 0.9), event(20, 99, position=4, sent=3.6),
+         logged(20, 99, 4), LogEnds(0, 5), delivery(20, 99, 4, at=3.9, request="r9"),
+         event(30, 99, position=None, outcome="unknown", sent=0.5), event(30, 99, position=5, sent=2.5),
+         delivery(30, 99, 5, at=2.6, request="r8")],
+        "I9 tenant a: p99 from publishing to delivery was 2.10 s beside others and 0.30 s alone; 1.90 s are allowed",
     ),
     "I9 slow beside others": (
         [*CLEAN, Phase("alone", "a", 3.5, 4.5), Phase("beside", "a", 0, 3.2),
@@ -284,6 +309,14 @@ def test_what_retention_has_removed_is_owed_by_the_log_no_more_but_to_subscriber
     assert any(one.startswith("I1") for one in lines(missed))
 
 
+def test_a_dead_letter_may_have_any_reason_that_is_expected() -> None:
+    found = {
+        known: any(one.startswith("I1") for one in lines([*CLEAN, DeadFor(list(known))]))
+        for known in ((), ("408",), ("408", "410"))
+    }
+    assert found == {(): True, ("408",): True, ("408", "410"): False}
+
+
 def test_an_expired_subscription_is_owed_what_was_sent_before_its_time() -> None:
     lost = [one for one in CLEAN if not isinstance(one, Delivery | Ack | Dead)]
     assert any(one.startswith("I1") for one in lines([*lost, changed_at(60, "expire")]))
@@ -294,6 +327,17 @@ def test_what_speaks_of_seconds_is_judged_only_where_that_is_asked_for() -> None
     slow = [*CLEAN, Phase("alone", "a", 0, 3), Phase("beside", "a", 6.5, 9)]
     assert {one.invariant for one in check(slow).violations} == {"I7", "I9"}
     assert check(slow, timed=False).violations == []
+
+
+def test_what_fails_when_something_breaks_is_no_refusal_beside_others() -> None:
+    """The phase ends when something is broken on purpose: what was under way then fails later than that."""
+    beside = [*CLEAN, Phase("alone", "a", 0, 2), Phase("beside", "a", 0.5, 2.9)]
+    cut_off = replace(event(3, 30, position=None, outcome="unknown"), sent=2.8)
+    requests: dict[float, list[Record]] = {
+        over: [replace(cut_off, over=over), Unserved("a", "pull", 2.8, over, "")] for over in (2.85, 3.0)
+    }
+    found = {over: [one for one in lines([*beside, *more]) if "not served" in one] for over, more in requests.items()}
+    assert (len(found[2.85]), found[3.0]) == (2, [])
 
 
 def test_what_was_not_read_to_its_end_owes_nothing() -> None:

@@ -4,7 +4,7 @@
     python -m tests.service.torture --minutes 120         one after the other, for so long
     python -m tests.service.torture --seed 7 --until 40   that schedule once more, its first 40 actions
     python -m tests.service.torture --seed 7 --print      only print it
-    python -m tests.service.torture --planted 3           put a bug back, and see it found
+    python -m tests.service.torture --planted 3           put a bug back, and see it found; "all" for one after another
     python -m tests.service.torture --check FILE          judge a history once more
 
 Exit status 1 where a promise was broken: the seed, the command that repeats it, and the folder with the histories, the
@@ -24,10 +24,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ..history.checker import check_files
+from ..history.checker import Violation, check_files
 from . import results
 from .motifs import MOTIFS
-from .planted import PLANTED, schedule_of
+from .planted import PLANTED, row_of, schedule_of
 from .run import SETTLE_SECONDS, Outcome, torture
 from .schedule import Schedule, generate
 
@@ -41,7 +41,8 @@ def main(arguments: list[str]) -> int:
         print(report)
         return 1 if report.violations else 0
     if asked.planted is not None:
-        return _planted(asked)
+        rows = [*PLANTED] if asked.planted == "all" else [asked.planted]
+        return max([_planted(row, asked) for row in rows])
     until = time.monotonic() + 60 * asked.minutes
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1 << 31)
     while True:
@@ -69,16 +70,16 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--without", nargs="+", default=[], choices=[*MOTIFS], help="no such motifs")
     parser.add_argument("--settle", type=float, default=SETTLE_SECONDS, help="seconds for what is owed at the end")
     parser.add_argument("--untimed", action="store_true", help="judge nothing that speaks of seconds (I7, I9)")
-    parser.add_argument("--planted", choices=[*PLANTED], help="put this row's bug back")
+    parser.add_argument("--planted", choices=[*PLANTED, "all"], help="put this row's bug back")
     parser.add_argument("--print", action="store_true", help="print the schedule and do nothing")
     parser.add_argument("--keep", type=Path, help="keep everything there, whatever comes of it")
-    parser.add_argument("--save", action="store_true", help="add what came of it to benchmarks/results/torture.json")
+    parser.add_argument("--save", action="store_true", help="add what came of it to benchmarks/results")
     parser.add_argument("--check", type=Path, help="judge this history")
     return parser.parse_args(arguments)
 
 
-def _one(schedule: Schedule, asked: argparse.Namespace, planted: str | None = None) -> int:
-    """Carry one schedule out, and say what came of it; returns how many violations there were."""
+def _one(schedule: Schedule, asked: argparse.Namespace, planted: str | None = None) -> list[Violation]:
+    """Carry one schedule out, and say what came of it; returns what was broken."""
     folder = Path(tempfile.mkdtemp(prefix=f"tidings-torture-{schedule.seed}-", dir=asked.keep))
     print(
         f"seed {schedule.seed}: {len(schedule.actions)} actions in {schedule.seconds:g} s, "
@@ -93,11 +94,14 @@ def _one(schedule: Schedule, asked: argparse.Namespace, planted: str | None = No
     _tell(outcome)
     if asked.save and planted is None:
         results.save([outcome.row()])
+    elif asked.save:
+        found = list(map(str, outcome.report.violations))
+        results.save_planted(row_of(planted, schedule.seed, found, outcome.seconds))
     if outcome.report.violations:
         print(f"repeat it: {command(schedule, asked)}\nkept: {folder}", flush=True)
     elif asked.keep is None:
         shutil.rmtree(folder, ignore_errors=True)
-    return len(outcome.report.violations)
+    return outcome.report.violations
 
 
 def _tell(outcome: Outcome) -> None:
@@ -135,15 +139,15 @@ def command(schedule: Schedule, asked: argparse.Namespace) -> str:
     return " ".join(parts)
 
 
-def _planted(asked: argparse.Namespace) -> int:
+def _planted(row: str, asked: argparse.Namespace) -> int:
     """Put a bug back; exit status 0 where it is found, or where the service is to mend it and nothing is."""
-    schedule = schedule_of(asked.planted, asked.seed).until(asked.until)
+    schedule = schedule_of(row, asked.seed).until(asked.until)
     if asked.print:
         print(" ".join(["options:", *schedule.options]), *schedule.lines(), sep="\n")
         return 0
-    found = _one(schedule, asked, planted=asked.planted)
-    mends = PLANTED[asked.planted].mends
-    print(f"planted {asked.planted}: {'found' if found else 'mended' if mends else 'NOT FOUND'}")
+    found = _one(schedule, asked, planted=row)
+    mends = PLANTED[row].mends
+    print(f"planted {row}: {'found' if found else 'mended' if mends else 'NOT FOUND'}", flush=True)
     return 0 if bool(found) is not mends else 1
 
 

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import httpx2
 
 HELD_SECONDS = 15.0
+MISSED = frozenset((404, 405))  # statuses of a request that reaches nothing
+FULL = frozenset((413, 429))  # and of one that is too much, after which others may reach nothing
 
 
 @dataclass
@@ -25,13 +30,38 @@ class Attacker:
     port: int
     token: str
     held: list[socket.socket] = field(default_factory=list)
+    answers: Counter[tuple[str, int]] = field(default_factory=Counter)  # requests, numbers left out, with their status
 
-    def request(self, method: str, path: str, content: bytes, kind: str = "application/json", **headers: str) -> int:
+    def request(self, method: str, path: str, content: bytes, kind: str = "application/json", **headers: str) -> bytes:
+        """Returns what is answered, with whatever status; nothing where no answer comes."""
+        status, answer = 0, b""
         with contextlib.suppress(httpx2.HTTPError), httpx2.Client(trust_env=False, timeout=60) as http:
             url = f"http://127.0.0.1:{self.port}{path}"
             given = {"authorization": f"Bearer {self.token}", "content-type": kind, **headers}
-            return http.request(method, url, content=content, headers=given).status_code
-        return 0
+            answered = http.request(method, url, content=content, headers=given)
+            status, answer = answered.status_code, answered.content
+        self.answers[f"{method} {re.sub('[0-9]+', 'N', path.removeprefix('/v1'))}", status] += 1
+        return answer
+
+    def publish(self, domain: str, events: list[dict[str, object]]) -> list[int]:
+        """Returns the positions of events of its own; none where they are not taken."""
+        answer = self.request("POST", f"/v1/domains/{domain}/events", json.dumps(events).encode())
+        with contextlib.suppress(ValueError):
+            found = json.loads(answer).get("positions", [])
+            return [int(position) for position in found]
+        return []
+
+    def useless(self) -> Iterator[str]:
+        """Requests that reached nothing every time: an attack that attacks nothing.
+
+        Where something was too much or failed, what was to be reached may never have been made.
+        """
+        if any(status in FULL or status == 0 or status >= 500 for _, status in self.answers):
+            return
+        for request in {request for request, _ in self.answers}:
+            statuses = {status for one, status in self.answers if one == request}
+            if statuses <= MISSED:
+                yield f"{request} was answered {' and '.join(map(str, sorted(statuses)))} every time"
 
     def connect(self) -> socket.socket | None:
         with contextlib.suppress(OSError):
@@ -150,18 +180,19 @@ def many_subscriptions(one: Attacker) -> None:
         one.request("POST", "/v1/domains/costly/events", b"[%s]" % b",".join([b'{"s": "abc"}'] * 1000))
 
 
+def _past(one: Attacker) -> None:
+    """A domain with some thousand events, to be read again."""
+    form = b'{"attributes": [{"name": "price", "type": "bigint"}]}'
+    one.request("PUT", "/v1/domains/past", form)
+    for _ in range(5):
+        one.publish("past", [{"price": number % 9} for number in range(1000)])
+
+
 def backtests(one: Attacker) -> None:
     """Many backtests at once."""
-    threads = [
-        threading.Thread(
-            target=one.request,
-            args=("POST", "/v1/filters:backtest", b'{"domain": "shared", "filter": "price > 3"}'),
-            daemon=True,
-        )
-        for _ in range(10)
-    ]
-    for thread in threads:
-        thread.start()
+    _past(one)
+    body = b'{"domain": "past", "filter": "price > 3"}'
+    _at_once(lambda _: one.request("POST", "/v1/filters:backtest", body), 10)
 
 
 def full_speed(one: Attacker) -> None:
@@ -189,14 +220,15 @@ def domains_described_again(one: Attacker) -> None:
 def asks_who_matched(one: Attacker) -> None:
     """Who got an event, asked of a domain with costly filters."""
     many_subscriptions(one)
-    for position in range(5):
-        one.request("GET", f"/v1/domains/costly/events/{position}/matches", b"")
+    for position in one.publish("costly", [{"s": "abc"}] * 20):
+        one.request("GET", f"/v1/events/{position}/matches", b"")
 
 
 def histories(one: Attacker) -> None:
     """Many subscriptions that want all of the past."""
+    _past(one)
     for _ in range(60):
-        body = b'{"domain": "shared", "filter": "price > 3", "start": "earliest"}'
+        body = b'{"domain": "past", "filter": "price > 3", "start": "earliest"}'
         one.request("POST", "/v1/subscriptions", body)
 
 

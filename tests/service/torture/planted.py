@@ -6,6 +6,7 @@ What is put back is in `hooks/planted.py`, which every process of the service ru
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .schedule import Schedule, generate, quiet_at_first
 
@@ -53,3 +54,21 @@ def schedule_of(row: str, seed: int | None = None) -> Schedule:
     bug = PLANTED[row]
     schedule = generate(bug.seed if seed is None else seed, 60.0, only=[bug.motif], timed=False, options=bug.options)
     return quiet_at_first(schedule) if bug.at_first else schedule
+
+
+def row_of(row: str, seed: int, violations: list[str], seconds: float) -> dict[str, Any]:
+    """What came of a planted bug, for the result file."""
+    bug = PLANTED[row]
+    found = bool(violations)
+    return {
+        "row": row,
+        "what": bug.what,
+        "motif": bug.motif,
+        "seed": seed,
+        "mends": bug.mends,
+        "found": found,
+        "as_expected": found is not bug.mends,
+        "violations": len(violations),
+        "first": violations[0][:300] if violations else "",
+        "seconds": round(seconds),
+    }

@@ -18,10 +18,12 @@ from typing import Any
 
 from .motifs import BROKEN, MOTIFS, Action, Names
 
-ALONE_SECONDS = 20.0
+ALONE_SECONDS = 30.0
+WARM_UP_SECONDS = 10.0  # of these, in which the service is slow as after every start: nothing is compared with them
 QUIET_SHARE = 0.3  # of schedules, in which the service is restarted before anybody has published anything
 BESIDE_SHARE = 0.4  # of what is left after that
 A_MOTIF_EVERY_SECONDS = 5.0
+ATTACK = "hostile"  # the motif of what is done on purpose
 RETENTIONS: tuple[tuple[str, ...], ...] = ((), ("--retain", "2mb"), ("--retain", "30s"))
 PLACEMENTS: tuple[tuple[str, ...], ...] = (
     (),
@@ -54,6 +56,14 @@ class Schedule:
         """Only the first actions."""
         return self if count is None else replace(self, actions=self.actions[:count])
 
+    def faster(self, times: float) -> Schedule:
+        """The same actions with shorter pauses between them."""
+        before, actions = (
+            [{**action, "at": round(action["at"] / times, 2)} for action in part]
+            for part in (self.before, self.actions)
+        )
+        return replace(self, seconds=self.seconds / times, before=before, actions=actions)
+
     def lines(self) -> list[str]:
         numbered = [*((0, action) for action in self.before), *enumerate(self.actions, start=1)]
         return [f"{number:4} {action['at']:7.2f} s  {action['do']:<12} {_shown(action)}" for number, action in numbered]
@@ -74,7 +84,7 @@ def generate(
     Where it is `quiet` at first, which chance decides by default, there is a restart before the first event.
     """
     draw = random.Random(seed)
-    names = Names(draw)
+    names = Names(draw, seed)
     chosen = draw.choice(RETENTIONS) + draw.choice(PLACEMENTS) if options is None else options
     alone = ALONE_SECONDS if timed else 0.0
     beside = (seconds - alone) * BESIDE_SHARE if timed else 0.0
@@ -88,6 +98,8 @@ def generate(
         for among, start, end in ((harmless, alone, alone + beside), (every, alone + beside, seconds)):
             count = max(1, round((end - start) / A_MOTIF_EVERY_SECONDS)) if end > start else 0
             order = [name for _ in range(1 + count // len(among)) for name in draw.sample(among, len(among))][:count]
+            if timed and among is harmless and ATTACK in among and ATTACK not in order:
+                order[-1] = ATTACK  # what others may do to the steady tenant is judged in this part
             begun += [(draw.uniform(start, start + 0.8 * (end - start)), name) for name in order]
     actions = _timed(sorted(begun), draw, names)
     if quiet is None:

@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,8 @@ from tidings.client import Client, ServiceError, UnreachableError
 from ..faults import damage
 from ..faults.process import NotStartedError
 from ..faults.run import Run
-from ..faults.workload import BUSY, PAUSE_SECONDS, Publisher, Puller, Streamer, Worker
+from ..faults.workload import BUSY, PAUSE_SECONDS, Customer, Publisher, Puller, Streamer, Worker
+from ..history.checker import Violation
 from ..history.records import Change, ClockBehind, Fault, Writer, now
 from .content import Post, attributes_of, posts
 from .hostile import ATTACKS, Attacker
@@ -146,11 +148,15 @@ class World(Run):
     clock: Path | None = None
     senders: dict[tuple[str, str], Sender] = field(default_factory=dict)
     tenants: dict[str, Tenant] = field(default_factory=dict)
+    customers: list[Customer] = field(default_factory=list)
     readers: dict[str, Puller | Streamer] = field(default_factory=dict)
     expiries: dict[str, float] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
     broken: list[Fault] = field(default_factory=list)
     disk: Path | None = None
+    planted: bool = False  # a bug is
+    attacks: list[tuple[str, Counter[tuple[str, int]]]] = field(default_factory=list)  # with what was answered
+    failed: int = 0  # subscriptions that the service says have failed
     jumped: bool = False  # the clock has, at some time
     clock_set: float = 0.0  # when it was set last
     _https: dict[str, httpx2.Client] = field(default_factory=dict)
@@ -344,6 +350,8 @@ class World(Run):
     def _attack(self, kind: str, attacker: Attacker) -> None:
         with contextlib.suppress(OSError):
             ATTACKS[kind](attacker)
+        self.attacks.append((kind, attacker.answers))
+        self.wrong += [Violation("attack", f"{kind}: {useless}") for useless in attacker.useless()]
 
     # -- what the operator does, and what breaks ---------------------------------------------------
 
@@ -359,7 +367,7 @@ class World(Run):
         with self._breaking("stopped and started", RESTART_BOUND):
             status = self.served.stop() if self.served.runs else 0
             if status != 0:
-                self.notes.append(f"SIGTERM ended the service with status {status}")
+                self.wrong.append(Violation("exit", f"SIGTERM ended the service with status {status}"))
             self._start()
 
     def _await_first_batch(self, key: str) -> None:
@@ -465,7 +473,7 @@ class World(Run):
 
     def stop_workers(self) -> None:
         super().stop_workers()
-        for worker in (*self.tenants.values(), *self.senders.values()):
+        for worker in (*self.tenants.values(), *self.senders.values(), *self.customers):
             worker.stop()
 
     @property

@@ -23,6 +23,7 @@ from tidings.store.log.log_files import ACKNOWLEDGED, Acknowledged
 from tidings.store.log.log_writer import Log
 from tidings.store.mailboxes.deliveries import Deliveries
 from tidings.store.mailboxes.notifications import LOG, Notifications
+from tidings.store.mailboxes.shared_progress import SharedProgress, Work
 
 from . import apsw_dbapi
 from .recorded_disk import Recorded
@@ -177,11 +178,42 @@ class CatalogueAtWork:
         return catalogue.revision(), domains, filters, live, catalogue.extent()
 
 
+class SharedProgressAtWork:
+    """Batches of the stream that small domains share: of its query, of the one after it, and some of them again."""
+
+    def work(self, folder: Path, synchronous: str) -> Iterator[Any]:
+        folder.mkdir(exist_ok=True)
+        with SharedProgress(folder / "progress.sqlite") as store:
+            store._connection.execute(f"PRAGMA synchronous = {synchronous}")
+            store._connection.execute("PRAGMA wal_autocheckpoint = 8").fetchall()
+            yield self._state(store)
+            for n in range(40):
+                query, batch = ("first", n) if n < 20 else ("second", n - 20)
+                done = {f"ada.{'d' * 200}{number}": Work(n, n / 4) for number in range(n % 5)}
+                match n % 5:
+                    case 3:
+                        store.note(query, batch, None, done)
+                    case 4:
+                        store.note(query, batch - 1, 10 * n, done)
+                    case _:
+                        store.note(query, batch, 10 * n, done)
+                yield self._state(store)
+
+    def look(self, folder: Path, draw: random.Random) -> Any:
+        with SharedProgress(folder / "progress.sqlite") as store:
+            return self._state(store)
+
+    @staticmethod
+    def _state(store: SharedProgress) -> Any:
+        return store.resume, [store.last_batch(query) for query in ("first", "second")], store.work()
+
+
 STORES: dict[str, Callable[[], Any]] = {
     "log": LogAtWork,
     "mailboxes": MailboxesAtWork,
     "deliveries": DeliveriesAtWork,
     "catalogue": CatalogueAtWork,
+    "shared progress": SharedProgressAtWork,
 }
 
 

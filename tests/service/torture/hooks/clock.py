@@ -41,5 +41,9 @@ def jumps(module):
     module.dt = types.SimpleNamespace(**{**vars(datetime), "datetime": Jumping})
 
 
-for name in ("tidings.store.log.log_reader", "tidings.service.gateway.webhook_sending"):
+for name in (
+    "tidings.service.data.backup",
+    "tidings.service.gateway.retention",
+    "tidings.service.gateway.webhook_sending",
+):
     after(name, jumps)  # noqa: F821
