@@ -59,6 +59,7 @@ FORMATS = {
     "catalogue": formats.CATALOGUE,
     "deliveries": formats.DELIVERIES,
     "mailboxes": formats.MAILBOXES,
+    "shared progress": formats.SHARED_PROGRESS,
     "index": formats.INDEX,
     "checkpoint": formats.CHECKPOINT,
 }
