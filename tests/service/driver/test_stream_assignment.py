@@ -15,9 +15,10 @@ pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings.service.data.data_directory import DataDirectory
 from tidings.service.driver import stream_assignment as driver_streams
-from tidings.service.driver.stream_assignment import Sharing, Streams
+from tidings.service.driver.stream_assignment import Sharing, Streams, leave_shared
 from tidings.store.catalogue import DomainRow
-from tidings.store.mailboxes.notifications import Notifications
+from tidings.store.log.log_writer import Log
+from tidings.store.mailboxes.notifications import LOG, SHARED, Notifications
 from tidings.store.mailboxes.shared_progress import Pace
 
 ROW = DomainRow("ada", "quotes", "{}", False, 0, 0, 1)
@@ -33,6 +34,12 @@ class Own:
         self.key = row.key
 
     def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def join(self) -> None:
         pass
 
     def tell(self, row: DomainRow) -> None:
@@ -55,11 +62,6 @@ class Shared:
         self._members: set[str] = set()
         self.size = 1
         self.paces: dict[str, Pace] = {}
-        self.pauses = 0
-
-    def pause(self) -> int | None:
-        self.pauses += 1
-        return None
 
     def tell(self, rows: Mapping[str, DomainRow], revision: int) -> None:
         for key in self._members - rows.keys():
@@ -70,7 +72,7 @@ class Shared:
         pass
 
     def has(self, key: str) -> bool:
-        return True
+        return key in self._members
 
     def subscriptions(self, key: str) -> int:
         return self.size
@@ -119,21 +121,62 @@ def test_a_domain_whose_batches_take_long_does_not_return(
     assert (streams._small_again() == ROW.key) is returns
 
 
-def test_the_shared_stream_pauses_only_for_a_domain_that_has_caught_up(
+def test_a_domain_returns_when_its_own_stream_has_come_to_where_the_shared_one_has_it(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    data = streams._context.data
+    with Log(data.log) as log:
+        log.append([{"price": 1.0}] * 9, domain=ROW.key)
     streams._sharing = Sharing(quiet_seconds=0.0)
     streams.follow({ROW.key: ROW}, 1)
     shared: Any = streams._shared
     shared.paces = {ROW.key: Pace(1.0, 0.9)}
     streams.look()
-    monkeypatch.setattr(Own, "reached", Shared.reached - 1)
+    assert not shared.has(ROW.key)
     shared.paces = {}
-    until(lambda: streams.look() or streams._returning)
-    assert shared.pauses == 0
-    monkeypatch.setattr(Own, "reached", Shared.reached)
+    monkeypatch.setattr(Own, "reached", 8)
+
+    def is_returning() -> bool:
+        streams.look()
+        return streams._returning is not None
+
+    until(is_returning)
+    assert shared.has(ROW.key), "both match it for a while"
+    streams.follow({ROW.key: replace(ROW, revision=2)}, 2)
+    assert shared.has(ROW.key)
+    with Log(data.log) as log:  # planned with the version that has it: its own stream need not wait for these
+        streams.look()
+        log.append([{"price": 1.0}], domain=ROW.key)
+    assert data.domain("ada", "quotes").query.exists()
+    monkeypatch.setattr(Own, "reached", 9)
     streams.look()
-    assert shared.pauses == 1
+    assert streams._returning is None
+    assert not streams._own
+    assert shared.has(ROW.key)
+    assert not data.domain("ada", "quotes").query.exists()
+
+
+def test_a_domain_that_does_not_return_in_time_keeps_its_own_stream(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(streams._context.data.log) as log:
+        log.append([{"price": 1.0}] * 9, domain=ROW.key)
+    streams._sharing = Sharing(quiet_seconds=0.0)
+    streams.follow({ROW.key: ROW}, 1)
+    shared: Any = streams._shared
+    shared.paces = {ROW.key: Pace(1.0, 0.9)}
+    streams.look()
+    shared.paces = {}
+
+    def is_returning() -> bool:
+        streams.look()
+        return streams._returning is not None
+
+    until(is_returning)
+    monkeypatch.setattr(driver_streams, "RETURN_SECONDS", -1.0)
+    streams.look()
+    assert streams._own.keys() == {ROW.key}
+    assert not shared.has(ROW.key)
 
 
 def test_the_number_of_own_streams_is_bounded_however_large_domains_are(streams: Streams) -> None:
@@ -158,6 +201,21 @@ def test_a_domain_that_leaves_is_on_disk_before_the_shared_stream_drops_it(strea
     assert data.domain("ada", "quotes").query.is_dir()
     with Notifications(data.domain("ada", "quotes").mailboxes) as mailboxes:
         assert mailboxes.resume() == Shared.reached, "a crash here would match removed events again"
+
+
+def test_a_stream_of_its_own_continues_where_the_domain_left_and_not_where_the_shared_one_went_on(
+    streams: Streams,
+) -> None:
+    """A domain that returns is matched by both: without its own checkpoint, its own stream must not skip anything."""
+    files = streams._context.data.domain("ada", "quotes")
+    leave_shared(files, 7)
+    with Notifications(files.mailboxes) as mailboxes:
+        mailboxes.load([], query=f"{SHARED}q", batch=3, version=1, reached={LOG: 99})
+        assert mailboxes.resume() == 7
+    files.query.rmdir()  # it has returned
+    leave_shared(files, 120)
+    with Notifications(files.mailboxes) as mailboxes:
+        assert mailboxes.resume() == 120
 
 
 def test_a_domain_with_its_own_placement_has_its_own_stream_however_small_it_is(streams: Streams) -> None:

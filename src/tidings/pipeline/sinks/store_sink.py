@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 from tidings.pipeline.job_errors import PipelineError
 from tidings.pipeline.runtime.spark_workarounds import freeze_garbage
 from tidings.pipeline.sources.stream_sources import VERSION
-from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, Notifications
+from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, SHARED, Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress, Work
 
 NO_VERSION = -1  # of a batch without events
@@ -204,7 +204,7 @@ def _load_each(written: Written, target: Target, batch: int) -> None:
         path = Path(target.path) / domain / "mailboxes.sqlite"
         path.parent.mkdir(parents=True, exist_ok=True)
         reached = {LOG: written.reached[domain]}
-        _load(path, by_domain[domain], written, target.query, batch, reached, max_waiting=MAX_WAITING)
+        _load(path, by_domain[domain], written, f"{SHARED}{target.query}", batch, reached, max_waiting=MAX_WAITING)
 
     list(_threads().map(load_one, by_domain))
 

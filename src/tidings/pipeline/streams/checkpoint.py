@@ -87,13 +87,6 @@ class Checkpoint:
         version = offset.get("subscriptions") if isinstance(offset, dict) else None
         return version if isinstance(version, int) else None
 
-    def planned_position(self) -> int | None:
-        """The log's position that the last planned batch ends at."""
-        planned = self.last_planned
-        offset = None if planned is None else self._offset(planned)
-        position = offset.get("log") if isinstance(offset, dict) else None
-        return position if isinstance(position, int) else None
-
     def _offset(self, batch: int) -> Any:
         """Where a batch ends, as its source has written it; None where Spark has forgotten the batch."""
         try:

@@ -1,8 +1,8 @@
 """The stream that small domains share: one query over the events of all of them.
 
 A domain is a member from the first version of the subscriptions that has it. It leaves, for a stream of its own, when
-it has grown; both may match some of its events then, which the mailboxes take once. It comes back while the shared
-stream is paused, when the domain's own stream has matched all that the shared one has planned: see `stream_assignment`.
+it has grown, and comes back when it is small again; both streams may match some of its events then, which the
+mailboxes take once: see `stream_assignment`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tidings.pipeline.streams.shared_query import SharedQuery
 from tidings.service.driver.followed_filters import MemberFilters, domain_of
 from tidings.service.driver.mailbox_upkeep import MailboxUpkeep
 from tidings.service.driver.stream_thread import (
-    LOOK_SECONDS,
     WAIT_SECONDS,
     DriverContext,
     StreamThread,
@@ -48,9 +47,6 @@ class SharedStream(StreamThread):
         self._changing = threading.Lock()  # over what the driver tells and the thread takes up
         self._rows: dict[str, DomainRow] = {}  # of the domains that are to be members
         self._revision = -1  # of the catalogue that these rows are of
-        self._is_paused = False
-        self._is_resting = False  # no query runs, and none is being started
-        self._planned = 0  # the position up to which the last query has planned batches
         self._members: dict[str, MemberFilters] = {}
         self._mailbox_upkeep: dict[str, MailboxUpkeep] = {}
         self._published: frozenset[str] = frozenset()  # the members of the current version
@@ -68,19 +64,6 @@ class SharedStream(StreamThread):
     def has(self, key: str) -> bool:
         """Whether the current version has a domain: the batches after this one do."""
         return key in self._published
-
-    def pause(self) -> int | None:
-        """Have no query run; returns the position up to which batches are planned once none runs, None before."""
-        with self._changing:
-            self._is_paused = True
-            planned = self._planned if self._is_resting else None
-        self._told.set()
-        return planned
-
-    def resume(self) -> None:
-        with self._changing:
-            self._is_paused = False
-        self._told.set()
 
     def subscriptions(self, key: str) -> int:
         """How many filters of a member have not ended."""
@@ -119,21 +102,9 @@ class SharedStream(StreamThread):
 
     def _serve(self) -> None:
         self._files.folder.mkdir(parents=True, exist_ok=True)
-        self._wait_while_paused()
-        if not self._stopped.is_set():
-            self._enter("opening")
-            with LogReader(self._context.data.log) as log:
-                self._run_query(log)
-
-    def _wait_while_paused(self) -> None:
-        while not self._stopped.is_set():
-            with self._changing:
-                self._is_resting = self._is_paused
-            if not self._is_resting:
-                return
-            self._enter("paused")
-            self._told.wait(LOOK_SECONDS)
-            self._told.clear()
+        self._enter("opening")
+        with LogReader(self._context.data.log) as log:
+            self._run_query(log)
 
     def _start_query(self, *, recover: bool) -> Stream:
         context = self._context
@@ -165,7 +136,7 @@ class SharedStream(StreamThread):
             self._members[key].close()
 
     def _has_to_change(self) -> bool:
-        return self._is_paused
+        return False  # its members do
 
     def _knows_all_domains(self) -> bool:
         return self._context.catalogue.revision() == self._covered[1]
@@ -178,8 +149,7 @@ class SharedStream(StreamThread):
         self._paces.look(self._files.progress)
 
     def _after_query(self, ended: Stream) -> None:
-        """Notes up to where batches are planned: one that was not finished is run again."""
-        self._planned = max(self._reached, self._query.checkpoint.planned_position() or 0)
+        pass
 
     # ------------------------------------------------------------------ members
 

@@ -5,8 +5,10 @@
 
 A domain with a checkpoint of its own has its own stream; all others share one. Leaving: the next version of the
 shared stream is without the domain, and its own stream begins where the shared one was. What both match, the mailboxes
-take once. Returning, one domain at a time: the shared stream pauses; when the domain's own stream has matched all that
-the shared one has planned, it ends, its checkpoint is removed, and the domain joins the shared stream.
+take once. Returning, one domain at a time: the next version of the shared stream has the domain. Batches that were
+planned without it end before the log's end as it was when that version was there; the domain's own stream ends when it
+has come as far, and then its checkpoint is removed. Again both may match some events. Nobody waits for a domain that
+moves.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from tidings.service.driver.shared_stream import SharedStream
 from tidings.service.driver.stream_thread import DriverContext
 from tidings.store.catalogue import DomainRow
 from tidings.store.log.log_files import sync_directory
+from tidings.store.log.log_reader import LogReader
 from tidings.store.mailboxes.notifications import LOG, MAX_WAITING, Notifications
 from tidings.store.mailboxes.shared_progress import SharedProgress
 
 LOOK_SECONDS = 2.0  # between looks at whether a domain has grown
 LEFT = "left the shared stream"  # in mailboxes, the query that has come as far as the shared stream had
 RETURN_SECONDS = 60.0  # after which a domain that has not returned stays as it is
-PAUSE_SECONDS = 10.0  # that the shared stream pauses at most for a domain to return
 
 _log = logging.getLogger("tidings.service")
 
@@ -62,8 +64,7 @@ class _Returning:
 
     key: str
     began: float
-    paused: float | None = None  # since when the shared stream pauses for it
-    planned: int | None = None  # the position that its own stream has to reach
+    until: int | None = None  # the position that its own stream has to reach; None before the shared one has it
 
 
 class Streams:
@@ -127,7 +128,7 @@ class Streams:
         elif self._shared.status()["state"] == "running" and (small := self._small_again()) is not None:
             _log.info("%s: returns to the shared stream", small)
             self._returning = _Returning(small, time.monotonic())
-            self._go_on_returning(self._returning, self._shared)
+            self._tell_shared()
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Returns the status of each domain."""
@@ -214,7 +215,9 @@ class Streams:
     def _tell_shared(self) -> None:
         if self._shared is None:
             return
-        self._shared.tell({key: row for key, row in self._rows.items() if key not in self._own}, self._revision)
+        returning = None if self._returning is None else self._returning.key
+        shared = {key: row for key, row in self._rows.items() if key not in self._own or key == returning}
+        self._shared.tell(shared, self._revision)
         if not self._is_started:
             self._shared.start()
             self._is_started = True
@@ -241,36 +244,28 @@ class Streams:
     def _go_on_returning(self, one: _Returning, shared: SharedStream) -> None:
         stream = self._own.get(one.key)
         if stream is None or time.monotonic() - one.began > RETURN_SECONDS:
-            self._quiet.pop(one.key, None)
-            self._end_returning(shared)
+            self._end_returning(one)  # it keeps its own stream, which has matched everything meanwhile
             return
-        if one.planned is None:
-            if one.paused is None and stream.status()["reached"] < shared.reached:
-                return  # it catches up first: all domains of the shared stream wait while that pauses
-            one.paused = one.paused or time.monotonic()
-            one.planned = shared.pause()
-        if one.paused is not None and time.monotonic() - one.paused > PAUSE_SECONDS:
-            self._quiet.pop(one.key, None)
-            self._end_returning(shared)
-            return
-        if one.planned is None or stream.status()["reached"] < one.planned:
+        if one.until is None and shared.has(one.key):
+            with LogReader(self._context.data.log) as log:
+                one.until = log.end
+        if one.until is None or stream.status()["reached"] < one.until:
             return
         stream.stop()
         stream.join()
-        row = self._own.pop(one.key)
+        del self._own[one.key]
         files = self._context.data.domains / one.key
         put_aside = files / "query.left"
         shutil.rmtree(put_aside, ignore_errors=True)
         (files / "query").rename(put_aside)  # from here on it belongs to the shared stream
         shutil.rmtree(put_aside, ignore_errors=True)
-        self._quiet.pop(row.key, None)
-        self._busy.discard(row.key)
-        self._tell_shared()
-        self._end_returning(shared)
+        self._busy.discard(one.key)
+        self._end_returning(one)
 
-    def _end_returning(self, shared: SharedStream) -> None:
+    def _end_returning(self, one: _Returning) -> None:
         self._returning = None
-        shared.resume()
+        self._quiet.pop(one.key, None)
+        self._tell_shared()
 
 
 def leave_shared(files: DomainFiles, passed: int) -> None:
@@ -285,7 +280,7 @@ def leave_shared(files: DomainFiles, passed: int) -> None:
     files.folder.mkdir(parents=True, exist_ok=True)
     if passed:
         with Notifications(files.mailboxes, max_waiting=MAX_WAITING) as mailboxes:
-            mailboxes.load([], query=LEFT, batch=0, version=0, reached={LOG: passed - 1})
+            mailboxes.load([], query=LEFT, batch=passed, version=0, reached={LOG: passed - 1})
     files.query.mkdir()
     for folder in (files.folder, files.folder.parent):
         sync_directory(folder)

@@ -231,6 +231,6 @@ def _stream_problem(report: Any) -> str | None:
     if state == "running":
         return None if problem is None else f"its stream is running with a problem: {problem}"
     is_recent = isinstance(since, int | float) and time.time() - since < OPENING_SECONDS
-    if state in ("opening", "paused") and is_recent and problem is None:
+    if state == "opening" and is_recent and problem is None:
         return None
     return f"its stream is {state}: {problem or 'it takes long'}"

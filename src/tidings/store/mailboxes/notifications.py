@@ -36,6 +36,7 @@ from tidings.store.sqlite_file import BUSY_SECONDS, SqliteFile
 BATCHES_KEPT = 1_000  # of each query, to look at
 MAX_WAITING = 100_000  # notifications in one mailbox of a service
 REPLAY = "replay-"  # what the names of queries over history begin with
+SHARED = "shared-"  # and those of the stream that many stores share, which knows itself how far it has come
 _LAST = (1 << 63) - 1
 
 _TABLES = """
@@ -168,16 +169,16 @@ class Notifications(SqliteFile):
         return found
 
     def queries(self) -> list[str]:
-        """Returns the queries that have loaded anything, without replays of the past."""
+        """Returns the queries of this store alone that have loaded anything, without replays of the past."""
         rows = self._ask("SELECT DISTINCT query FROM batches")
-        return [query for (query,) in rows if not query.startswith(REPLAY)]
+        return [query for (query,) in rows if not query.startswith((REPLAY, SHARED))]
 
     def reached(self, query: str) -> dict[str, int]:
         """Returns, by source, the last position that a query has matched, with all before it."""
         return dict(self._ask("SELECT source, position FROM reached WHERE query = ?", query))
 
     def resume(self) -> int:
-        """Returns the position of the log after the last one that any query has matched."""
+        """Returns the position of the log after the last one that any query of this store alone has matched."""
         return 1 + max((self.reached(query).get(LOG, -1) for query in self.queries()), default=-1)
 
     def group(self, groups: Iterable[Sequence[str | int]]) -> int:
