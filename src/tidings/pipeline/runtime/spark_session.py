@@ -135,6 +135,7 @@ def _settings(*, local: bool) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.local.dir": scratch,
+            "spark.python.daemon.module": "tidings.pipeline.runtime.worker_daemon",
         }
     return settings
 

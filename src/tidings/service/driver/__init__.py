@@ -4,7 +4,6 @@
                        └──────────────────────────► shared_stream ──┘
 
 driver_process      the process: follows the catalogue, runs streams and jobs, writes its status
-warm_up             workers started and kernels compiled before the first event comes
 stream_assignment   which stream matches each domain: its own, or the shared one
 followed_filters    the filters of one domain, followed from the catalogue; in memory for the shared stream
 domain_index        the same in an index of files, for a domain that has its own stream

@@ -134,17 +134,18 @@ class DomainStream(StreamThread):
             gate=Gate(context.catalogue_place, row.tenant, row.name, str(self._files.index)),
             wait_seconds=WAIT_SECONDS,
         )
-        return pipeline.stream(
-            events,
-            self._files.index,
-            StoreSink(self._files.mailboxes),
-            checkpoint=self._files.query,
-            trigger=0,
-            recover=recover,
-            partitions=None if routing is None else routing.partitions,
-            lists=routing is not None and routing.lists,
-            aside=left_out([self._index]),
-        )
+        with context.starting:
+            return pipeline.stream(
+                events,
+                self._files.index,
+                StoreSink(self._files.mailboxes),
+                checkpoint=self._files.query,
+                trigger=0,
+                recover=recover,
+                partitions=None if routing is None else routing.partitions,
+                lists=routing is not None and routing.lists,
+                aside=left_out([self._index]),
+            )
 
     def _rows_followed(self) -> Collection[DomainRow]:
         return [self._row]

@@ -28,6 +28,7 @@ from tidings.errors import TidingsError
 from tidings.kernels.decorator import were_compiled
 from tidings.pipeline.build.placement_choice import checked_name
 from tidings.pipeline.runtime.spark_session import STREAMING
+from tidings.pipeline.runtime.warm_up import match_every_kind, match_numbers
 from tidings.service.data.data_directory import CATALOGUE, DataDirectory, replace_json
 from tidings.service.data.private_files import be_private
 from tidings.service.data.scratch_folders import scratch
@@ -35,7 +36,6 @@ from tidings.service.driver.domain_adaptation import EVERY_SECONDS, Adapting
 from tidings.service.driver.gateway_jobs import Jobs
 from tidings.service.driver.stream_assignment import Sharing, Streams
 from tidings.service.driver.stream_thread import DriverContext
-from tidings.service.driver.warm_up import match_every_kind, match_numbers
 from tidings.store.catalogue import Catalogue, CatalogueError
 from tidings.systems.interface import AUTO
 

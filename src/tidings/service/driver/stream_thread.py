@@ -21,7 +21,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,8 @@ class DriverContext:
     catalogue_place: str  # a URL, or the path of a file
     recover: bool = False
     adapting: Adapting | None = None  # None: Views and groups stay as they are
+    # One stream at a time is started: that takes a core for some seconds, and the streams that run need one too.
+    starting: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Timer:

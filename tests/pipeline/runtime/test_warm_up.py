@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark", reason="pip install 'tidings[spark]'")
 
 from tidings import pipeline
-from tidings.service.driver import warm_up
+from tidings.pipeline.runtime import warm_up
 
 pytestmark = pytest.mark.spark
 

@@ -1,18 +1,27 @@
-"""Matches made-up events on Spark, so that the first real event waits neither for workers nor for kernels."""
+"""Matches made-up events, so that the first real event waits neither for workers nor for kernels.
+
+Kernels are compiled as they are called, once after an installation, and then loaded by every process that calls them.
+"""
 
 from __future__ import annotations
 
 import logging
+import tempfile
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
 
-from tidings import pipeline
 from tidings.kernels.decorator import say_compiled
+from tidings.matching.matcher import Matcher
+from tidings.model.domain import Attribute, Domain
 
-_log = logging.getLogger("tidings.driver")
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger("tidings.pipeline")
 
 _COLUMNS = (
     "n bigint, small int, price double, amount decimal(10,2), name string, open boolean, day date, at timestamp, "
@@ -33,6 +42,7 @@ _FILTERS = (
     "TRUE",
 )
 _PATHS = ("//item", "/feed/item/title", '//item[author = "Liu"]', "//item[@n > 3]/title", '/feed/*/title[. = "t4"]')
+_BY_PATH = tuple(f"xpath_boolean(document, '{path}')" for path in _PATHS)
 
 
 def match_numbers(spark: SparkSession) -> None:
@@ -48,17 +58,30 @@ def match_every_kind(spark: SparkSession) -> None:
     try:
         events = spark.createDataFrame([_event(n) for n in range(200)], _COLUMNS).coalesce(1)
         _match(events.drop("document"), _FILTERS)
-        paths = tuple(f"xpath_boolean(document, '{path}')" for path in _PATHS)
-        _match(events, (*_FILTERS, *paths))
+        _match(events, (*_FILTERS, *_BY_PATH))
     except Exception as error:
         _log.debug("cannot compile ahead: %s", error)
     else:
         say_compiled()
 
 
+def match_here() -> None:
+    """Match in this process, from an index in a file, as workers do: so all kernels that they need are loaded."""
+    attributes = [Attribute(*column.split()) for column in _COLUMNS.split(", ")]
+    events = [dict(zip((one.name for one in attributes), _event(n), strict=True)) for n in range(50)]
+    for filters, count in ((_FILTERS, len(attributes) - 1), ((*_FILTERS, *_BY_PATH), len(attributes))):
+        names = [one.name for one in attributes[:count]]
+        with tempfile.TemporaryDirectory(prefix="tidings-warm-up-") as folder:
+            path = Path(folder) / "index"
+            Matcher(list(enumerate(filters)), Domain("made_up", attributes[:count]), threads=1).save(path)
+            table = pa.Table.from_pylist([{name: event[name] for name in names} for event in events])
+            Matcher.load(path, threads=1).match(table, on_error="reject")
+
+
 def _match(events: DataFrame, filters: tuple[str, ...]) -> None:
-    rows = list(enumerate(filters))
-    subscriptions = events.sparkSession.createDataFrame(rows, "id bigint, filter string")
+    from tidings import pipeline  # which this is a part of
+
+    subscriptions = events.sparkSession.createDataFrame(list(enumerate(filters)), "id bigint, filter string")
     pipeline.match(events, subscriptions, output="counts").collect()
 
 
