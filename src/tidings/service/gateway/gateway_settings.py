@@ -102,7 +102,7 @@ class Quota:
     streams: int = 1_000  # of Server-Sent Events
     uploading_bytes: int = 32 << 20  # of bodies that are being read, decompressed, or appended
     waiting_bytes: int = 1 << 30  # published, and not matched yet
-    shared_waiting_bytes: int = 8 << 20  # of these, in the stream that small domains share
+    shared_waiting_bytes: int = 16 << 20  # of these, in the stream that small domains share
     backtests: int = 4  # under way
     webhooks_at_once: int = 64  # attempts under way
     held_log_bytes: int = 4 << 30  # of the log, kept for subscribers that do not fetch
