@@ -203,9 +203,7 @@ def test_a_domain_that_leaves_is_on_disk_before_the_shared_stream_drops_it(strea
         assert mailboxes.resume() == Shared.reached, "a crash here would match removed events again"
 
 
-def test_a_stream_of_its_own_continues_where_the_domain_left_and_not_where_the_shared_one_went_on(
-    streams: Streams,
-) -> None:
+def test_a_stream_of_its_own_continues_where_the_domain_left_the_shared_one(streams: Streams) -> None:
     """A domain that returns is matched by both: without its own checkpoint, its own stream must not skip anything."""
     files = streams._context.data.domain("ada", "quotes")
     leave_shared(files, 7)

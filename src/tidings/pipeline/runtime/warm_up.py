@@ -79,10 +79,10 @@ def match_here() -> None:
 
 
 def _match(events: DataFrame, filters: tuple[str, ...]) -> None:
-    from tidings import pipeline  # which this is a part of
+    from tidings.pipeline.steps.match_step import match  # which imports Spark, and a worker need not
 
     subscriptions = events.sparkSession.createDataFrame(list(enumerate(filters)), "id bigint, filter string")
-    pipeline.match(events, subscriptions, output="counts").collect()
+    match(events, subscriptions, output="counts").collect()
 
 
 def _event(n: int) -> tuple[Any, ...]:
