@@ -40,7 +40,7 @@ ATTACKS = (
     ),
     Attack(
         "databases",
-        "power cuts under all five databases, with unsynced writes lost or in another order",
+        "power cuts under log, catalogue, mailboxes and deliveries, with unsynced writes lost or in another order",
         "what was answered is there",
         "tests/store/end_to_end/test_power_cut.py::"
         "test_what_was_answered_survives_a_power_cut_whatever_is_left_of_unsynced_writes",

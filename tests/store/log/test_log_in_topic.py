@@ -311,6 +311,8 @@ def test_check_data_reads_the_topic_to_its_end(
     from tidings.service.data.check_data import check_data
     from tidings.service.data.data_directory import DataDirectory
     from tidings.service.data.private_files import tighten
+    from tidings.store.catalogue import Catalogue
+    from tidings.store.mailboxes.deliveries import Deliveries
 
     def found() -> str:
         tighten(data.path)
@@ -322,6 +324,8 @@ def test_check_data_reads_the_topic_to_its_end(
         for n in range(10):
             log.append([{"n": n}], domain="ada.quotes")
     write_place(data.log, "kafka://127.0.0.1:9/events")
+    Deliveries(data.deliveries).close()
+    Catalogue(data.catalogue).close()
     monkeypatch.setattr("tidings.store.log.log_reader.topic_at", lambda url: topic)
     assert found() == ""
     last = max(topic.records)
